@@ -1,0 +1,41 @@
+"""Errors that a user can act on, and how a script ends."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+
+class UserError(Exception):
+    """One sentence that names the file, row, host or service at fault and the remedy."""
+
+
+def run_script(main: Callable[[], None]) -> NoReturn:
+    """Run a script's `main` and exit: 0, or 1 with `error: <sentence>`, or 130 after Ctrl-C.
+
+    SIGTERM is turned into SystemExit, so that context managers stop the services they started.
+    An exception that is neither a UserError nor a full disk keeps its traceback: it is a defect.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("interrupted: run the same command again and it goes on from what had finished", file=sys.stderr)
+        sys.exit(130)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        where = f" while writing {error.filename}" if error.filename else ""
+        print(
+            f"error: no space left on the disk{where}: free some (df -h) and run the same command again",
+            file=sys.stderr,
+            flush=True,
+        )
+        sys.exit(1)
+    sys.exit(0)

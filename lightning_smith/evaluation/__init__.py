@@ -1,0 +1,1 @@
+"""Predictions, the official harness, counts that must sum, paired statistics."""

@@ -1,0 +1,1 @@
+"""Repository images: names, branches inside an image, checkouts."""

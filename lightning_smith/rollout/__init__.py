@@ -1,0 +1,1 @@
+"""What runs once a task: workspace, agent loop, diff, grading, outcome."""

@@ -1,0 +1,1 @@
+"""SWE-smith rows: columns, streaming reads, filters, the funnel ledger; the generator of miniature tasks."""

@@ -1,0 +1,1 @@
+"""Recipes, advantages, checkpoints, segments and export, whatever computes the gradients."""
