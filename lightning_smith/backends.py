@@ -1,0 +1,41 @@
+"""Which implementation serves a stage: the one place that reads `backends` of the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lightning_smith.errors import UserError
+
+AVAILABLE: dict[str, frozenset[str]] = {
+    "hub": frozenset({"folder", "huggingface"}),
+    "images": frozenset({"local"}),
+    "workspace": frozenset({"bwrap"}),
+    "runner": frozenset({"local"}),
+    "policy": frozenset({"torch"}),
+    "trainer": frozenset({"torch"}),
+    "harness": frozenset({"bwrap"}),
+}
+"""Implementations that this version has, by key of `backends`."""
+
+USED_BY: dict[str, tuple[str, ...]] = {
+    "download_shard": ("hub",),
+    "list_branches": ("images",),
+    "probe": ("images", "workspace", "runner", "policy"),
+    "train_segment": ("images", "workspace", "runner", "policy", "trainer"),
+    "predict": ("images", "workspace", "runner", "policy"),
+    "grade": ("images", "harness"),
+}
+"""Keys of `backends` that the rules with a choice depend on."""
+
+
+def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
+    """Raise UserError for the first rule about to run whose configured backend this version lacks."""
+    for rule in sorted(set(rules)):
+        for key in USED_BY.get(rule, ()):
+            if backends[key] not in AVAILABLE[key]:
+                have = " and ".join(sorted(AVAILABLE[key]))
+                raise UserError(
+                    f"rule {rule} is configured with backends.{key}={backends[key]}, which this version does not "
+                    f"have (it has {have}): run the miniature with `uv run snakemake --profile mini`, or ask for a "
+                    f"target that stops before {rule} (snakemake --list-target-rules)"
+                )

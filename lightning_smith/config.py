@@ -1,0 +1,35 @@
+"""What the schema of the configuration cannot say: how its parts refer to each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_smith.errors import UserError
+
+
+def active_recipes(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Recipes by name, without those that an overlay switched off with null."""
+    return {name: recipe for name, recipe in config["recipes"].items() if recipe is not None}
+
+
+def check_references(config: dict[str, Any]) -> None:
+    """Raise UserError, naming the key, where a part of the configuration refers to something that is not there."""
+    policies = config["policies"]
+    if config["probe"]["policy"] not in policies:
+        raise UserError(f"config key probe.policy={config['probe']['policy']!r} is none of {', '.join(policies)}")
+    for name, recipe in active_recipes(config).items():
+        where = f"config key recipes.{name}"
+        if recipe["policy"] not in policies:
+            raise UserError(f"{where}.policy={recipe['policy']!r} is none of {', '.join(policies)}")
+        steps = recipe["checkpoints"]
+        if steps != sorted(steps):
+            raise UserError(f"{where}.checkpoints={steps} must rise")
+        if unknown := sorted(set(recipe["evaluate"]) - {0, *steps}):
+            raise UserError(f"{where}.evaluate names step {unknown[0]}, which is neither 0 nor one of {steps}")
+        if late := [step for step in steps if step % recipe["save_every"]]:
+            raise UserError(
+                f"{where}.save_every={recipe['save_every']} does not divide checkpoint {late[0]}: "
+                "a live checkpoint would be missing at that step"
+            )
+        if recipe["router_replay"] and policies[recipe["policy"]]["kind"] != "moe":
+            raise UserError(f"{where}.router_replay needs a policy of kind moe, not {recipe['policy']}")
