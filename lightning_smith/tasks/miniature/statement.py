@@ -1,0 +1,16 @@
+"""The problem statement of a miniature task: the wording that the miniature's policy learns in its warm start."""
+
+from __future__ import annotations
+
+KIND_PHRASES = {
+    "arith": "an arithmetic operator is wrong",
+    "bool": "a boolean operator is wrong",
+    "cmp": "a comparison is wrong",
+    "const": "a number is off by one",
+}
+"""What each kind of bug is called in a problem statement."""
+
+
+def problem_statement(entity: str, path: str, kind: str, first: int, last: int) -> str:
+    """`clamp in boltons/mathutils.py is broken: a comparison is wrong in lines 40-46.` (1-based, inclusive)."""
+    return f"{entity} in {path} is broken: {KIND_PHRASES[kind]} in lines {first}-{last}."
