@@ -33,3 +33,14 @@ def check_references(config: dict[str, Any]) -> None:
             )
         if recipe["router_replay"] and policies[recipe["policy"]]["kind"] != "moe":
             raise UserError(f"{where}.router_replay needs a policy of kind moe, not {recipe['policy']}")
+
+
+def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Raise UserError with the key's path for the first place where `config` breaks the JSON schema."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    error = best_match(Draft202012Validator(schema).iter_errors(config))
+    if error is not None:
+        key = ".".join(str(part) for part in error.absolute_path)
+        raise UserError(f"configuration key {key or '(top level)'}: {error.message} (config.yaml says what is legal)")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 
@@ -39,3 +40,13 @@ def run_script(main: Callable[[], None]) -> NoReturn:
         )
         sys.exit(1)
     sys.exit(0)
+
+
+@contextlib.contextmanager
+def exit_on_user_error() -> Iterator[None]:
+    """Turn a UserError into `error: <sentence>` and exit code 1, for code that is not a script (the Snakefile)."""
+    try:
+        yield
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)

@@ -1,0 +1,43 @@
+"""From the raw SWE-smith release to a SWE-bench Verified results table.
+
+Plan: `snakemake -n`. Targets with a sentence each: `snakemake --list-target-rules`. The whole experiment in miniature:
+`uv run snakemake --profile mini`. One file a stage under rules/, in the order of the workflow.
+"""
+
+from snakemake.utils import min_version
+
+min_version("9.27")
+
+
+configfile: workflow.source_path("config.yaml")
+
+
+include: "rules/common.smk"
+include: "rules/environments.smk"
+include: "rules/miniature.smk"
+include: "rules/warm_start.smk"
+include: "rules/data.smk"
+include: "rules/probe.smk"
+include: "rules/train.smk"
+include: "rules/evaluate.smk"
+include: "rules/report.smk"
+
+
+wildcard_constraints:
+    recipe=r"[a-z][a-z0-9_]*",
+    step=r"\d+",
+    sample=r"\d+",
+    shard=r"\d{5}",
+
+
+onstart:
+    hold_folder_and_check_machine()
+
+
+rule all:
+    """Everything up to the results table and its figures."""
+    default_target: True
+    localrule: True
+    input:
+        rules.results_table.input,
+        rules.figures.input,

@@ -1,0 +1,153 @@
+"""Configuration, machines, backends and the folder's lock: refused in one sentence, before anything starts."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lightning_smith import machines
+from lightning_smith.backends import AVAILABLE, USED_BY, refuse_missing
+from lightning_smith.config import active_recipes, check_references, check_schema
+from lightning_smith.errors import UserError
+from lightning_smith.runlock import RunLock
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
+PUBLISHED = yaml.safe_load((ROOT / "config.yaml").read_text())
+
+
+def laid_over(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
+    """`overlay` merged into `base` as Snakemake merges configuration files."""
+    merged = copy.deepcopy(base)
+    for key, value in overlay.items():
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = laid_over(merged[key], value) if both else value
+    return merged
+
+
+@pytest.mark.parametrize("overlay", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_configuration_in_the_repository_is_valid(overlay: Path) -> None:
+    merged = laid_over(PUBLISHED, yaml.safe_load(overlay.read_text()))
+    check_schema(merged, SCHEMA)
+    check_references(merged)
+    assert active_recipes(merged)
+
+
+def test_the_published_configuration_is_the_published_experiment() -> None:
+    check_schema(PUBLISHED, SCHEMA)
+    check_references(PUBLISHED)
+    assert PUBLISHED["release"]["rows"] == 59136
+    assert all(recipe["checkpoints"] == [64, 112, 176] for recipe in active_recipes(PUBLISHED).values())
+    assert PUBLISHED["recipes"]["moe"]["router_replay"] is True
+
+
+def set_key(config: dict[str, Any], path: str, value: Any) -> None:
+    *parents, last = path.split(".")
+    for parent in parents:
+        config = config[parent]
+    config[last] = value
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("probe.sampels", 4, "sampels"),
+        ("colour", "red", "colour"),
+        ("probe.samples", "4", "probe.samples"),
+        ("probe.samples", 1, "probe.samples"),
+        ("evaluation.temperature", -0.1, "evaluation.temperature"),
+        ("backends.policy", "sglang", "backends.policy"),
+        ("agent.instance_template", "Fix it.", "agent.instance_template"),
+        ("dirs.work", "/", "dirs.work"),
+        ("recipes.dense.policy", "missing", "recipes.dense.policy"),
+        ("recipes.dense.checkpoints", [112, 64], "recipes.dense.checkpoints"),
+        ("recipes.dense.evaluate", [0, 65], "step 65"),
+        ("recipes.dense.save_every", 32, "save_every=32"),
+        ("recipes.dense.router_replay", True, "recipes.dense.router_replay"),
+        ("probe.policy", "missing", "probe.policy"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named(path: str, value: Any, named: str) -> None:
+    config = copy.deepcopy(PUBLISHED)
+    set_key(config, path, value)
+    with pytest.raises(UserError, match=named):
+        check_schema(config, SCHEMA)
+        check_references(config)
+
+
+def host(monkeypatch: pytest.MonkeyPatch, **lacks: str | None) -> None:
+    """Make this host lack what `lacks` says, by machine."""
+
+    def checker(lack: str | None) -> Callable[[], str | None]:
+        return lambda: lack
+
+    for name, lack in lacks.items():
+        description, profile, _ = machines.MACHINES[name]
+        monkeypatch.setitem(machines.MACHINES, name, (description, profile, checker(lack)))
+
+
+def test_the_wrong_machine_is_refused_with_the_command_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    host(monkeypatch, B="0 NVIDIA GPUs of 4")
+    jobs = [{"rule": "train_segment", "machine": "B"}, {"rule": "split", "machine": "any"}]
+    with pytest.raises(UserError) as caught:
+        machines.refuse_wrong_machine(jobs, ["train_moe"])
+    sentence = str(caught.value)
+    assert "train_segment must run on machine B" in sentence
+    assert "snakemake --profile b200 train_moe" in sentence
+    assert "\n" not in sentence
+
+
+def test_the_right_machine_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    host(monkeypatch, A=None, B=None, laptop=None)
+    jobs = [{"rule": "r", "machine": machine} for machine in ("A", "B", "laptop", "any")]
+    machines.refuse_wrong_machine(jobs, [])
+
+
+def test_an_unknown_machine_is_refused() -> None:
+    with pytest.raises(UserError, match="machine='C' of rule x"):
+        machines.refuse_wrong_machine([{"rule": "x", "machine": "C"}], [])
+
+
+def test_gpus_are_counted_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "nvidia-smi"
+    fake.write_text("#!/bin/sh\nfor i in 0 1 2 3; do echo \"GPU $i: NVIDIA B200 (UUID: GPU-$i)\"; done\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert machines.count_gpus() == 4
+    assert machines.lacks_b() is None
+
+
+def test_a_missing_backend_is_refused_before_anything_starts() -> None:
+    with pytest.raises(UserError, match=r"rule probe .* backends\.\w+=\w+, which this version does not have"):
+        refuse_missing(["probe"], PUBLISHED["backends"])
+
+
+def test_the_miniature_uses_only_backends_that_exist() -> None:
+    mini = laid_over(PUBLISHED, yaml.safe_load((ROOT / "config" / "mini.yaml").read_text()))
+    refuse_missing(USED_BY, mini["backends"])
+    assert set(AVAILABLE) == set(mini["backends"])
+
+
+def test_a_second_run_in_the_folder_is_refused_by_process_id(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from lightning_smith.runlock import RunLock; lock = RunLock(sys.argv[1]);"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(UserError, match=f"process {holder.pid}"):
+            RunLock(tmp_path)
+    finally:
+        holder.kill()
+        holder.wait()
+    RunLock(tmp_path).release()
