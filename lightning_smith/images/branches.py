@@ -1,0 +1,53 @@
+"""Which branches an image has: images freeze their repository's branches when they are built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_json, write_json
+from lightning_smith.images.catalogue import ImageCatalogue
+
+
+class BranchLister(Protocol):
+    """Asks one image for its branches, without running anything of a task."""
+
+    def list_branches(self, image_name: str) -> tuple[str, set[str]]:
+        """Digest of the image, and its branches without `main`; UserError if there is no such image."""
+        ...
+
+
+class LocalBranches:
+    """BranchLister of the images built under one folder (`git for-each-ref`)."""
+
+    def __init__(self, images: Path) -> None:
+        self._catalogue = ImageCatalogue(images)
+
+    def list_branches(self, image_name: str) -> tuple[str, set[str]]:
+        image = self._catalogue[image_name]
+        image.verify()
+        return image.digest, image.branches()
+
+
+def write_branches(lister: BranchLister, image_name: str, out: Path) -> None:
+    """Ask and write `{"image_name", "digest", "branches": [sorted]}`."""
+    digest, branches = lister.list_branches(image_name)
+    write_json(out, {"image_name": image_name, "digest": digest, "branches": sorted(branches)})
+
+
+def read_branches(paths: list[Path]) -> dict[str, frozenset[str]]:
+    """Branches by image name from such files; UserError if two files speak of one image."""
+    found: dict[str, frozenset[str]] = {}
+    for path in paths:
+        row = read_json(path)
+        try:
+            image_name, branches = row["image_name"], frozenset(row["branches"])
+        except (KeyError, TypeError):
+            raise UserError(
+                f"{path} is not a list of branches: delete it and run scripts/list_branches.py"
+            ) from None
+        if image_name in found:
+            raise UserError(f"{path} lists the branches of {image_name} a second time: name each image once")
+        found[image_name] = branches
+    return found

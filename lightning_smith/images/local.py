@@ -1,0 +1,182 @@
+"""Reading a local image: its branches, and the tree of any of its commits.
+
+image = LocalImage.open(Path("work/mini/images/swesmith.x86_64.pypi_1776_boltons.d39cfd15"))
+image.checkout(instance_id, folder)             # what the agent sees
+image.checkout(f"{instance_id}~1", folder)      # what the grader starts from
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_json
+from lightning_smith.images.build import MAIN, branch_heads, repository_digest
+from lightning_smith.images.git import GitError, git
+from lightning_smith.images.sdist import TreeFile, write_file
+
+_NO_BLOB = "0" * 40
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file of a commit that differs from `main`."""
+
+    path: str
+    mode: str
+    blob: str | None
+    """None: the commit lacks the file."""
+
+
+@dataclass(frozen=True)
+class LocalImage:
+    """An image as `build.build_image` wrote it."""
+
+    folder: Path
+    image_name: str
+    digest: str
+    package: str
+    version: str
+    pythonpath: str
+    """What goes on PYTHONPATH, relative to the checkout; `:` separates several."""
+    test_command: tuple[str, ...]
+    """Runs the test files named after it, in the checkout."""
+    sdist: str
+    sdist_sha256: str
+
+    @classmethod
+    def open(cls, folder: Path) -> LocalImage:
+        """Read `image.json`; UserError if the image is absent or half built."""
+        if not (folder / "image.json").is_file():
+            raise UserError(f"there is no image at {folder}: build it (scripts/build_image.py)")
+        about: dict[str, Any] = read_json(folder / "image.json")
+        try:
+            return cls(folder, **{**about, "test_command": tuple(about["test_command"])})
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"{folder}/image.json is of another version ({error}): build the image again"
+            ) from None
+
+    @property
+    def repository(self) -> Path:
+        """The bare git directory."""
+        return self.folder / "repository.git"
+
+    def branches(self) -> set[str]:
+        """Every branch but `main`: the instance ids whose code the image has."""
+        return set(branch_heads(self.repository)) - {MAIN}
+
+    def verify(self) -> None:
+        """UserError if the repository is not the one that `image.json` describes."""
+        if (found := repository_digest(self.repository)) != self.digest:
+            raise UserError(
+                f"image {self.folder} has digest {found} instead of {self.digest}: build it again"
+            )
+
+    def commit(self, revision: str) -> str:
+        """Full hash of a branch, a commit or an expression such as `<branch>~1`; else UserError."""
+        try:
+            return (
+                self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+                .decode()
+                .strip()
+            )
+        except GitError:
+            raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
+
+    def file_at(self, revision: str, path: str) -> bytes:
+        """Content of one file of a commit; UserError if the commit or the file does not exist."""
+        try:
+            return self._git("cat-file", "blob", f"{self.commit(revision)}:{path}")
+        except GitError:
+            raise UserError(f"image {self.image_name} has no file {path} at {revision}") from None
+
+    def changes(self, revision: str) -> list[Change]:
+        """The files in which a commit differs from `main`."""
+        try:
+            listed = self._git(
+                "diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", MAIN, revision
+            )
+        except GitError:
+            raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
+        fields = listed.split(b"\0")
+        changes = []
+        for header, path in zip(fields[0::2], fields[1::2], strict=False):
+            _, mode, _, blob, _ = header.decode().split(" ")
+            changes.append(Change(os.fsdecode(path), mode, None if blob == _NO_BLOB else blob))
+        return changes
+
+    def checkout(self, revision: str, dest: Path, *, pyc: bool = True) -> None:
+        """Write the tree of a commit at `dest` (absent or empty; its parents are made), without .git.
+
+        With `pyc`, unchanged files have their byte code beside them. UserError for an unknown revision.
+        """
+        changes = self.changes(revision)
+        contents = self._blobs([change.blob for change in changes if change.blob])
+        dest.mkdir(parents=True, exist_ok=True)
+        _copy([self.folder / "tree", self.folder / "pyc"] if pyc else [self.folder / "tree"], dest)
+        # Deletions first: a commit may replace a folder by a file, or a file by a folder.
+        for change in changes:
+            _forget_byte_code(dest / change.path)
+            if change.blob is None:
+                _delete(dest, change.path)
+        for change in changes:
+            if change.blob is not None:
+                write_file(dest / change.path, TreeFile(change.mode, contents[change.blob]))
+
+    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
+        return git(self.repository, *arguments, stdin=stdin)
+
+    def _blobs(self, blobs: list[str]) -> dict[str, bytes]:
+        """Contents of several blobs in one git process."""
+        if not blobs:
+            return {}
+        answer = self._git("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs).encode())
+        contents: dict[str, bytes] = {}
+        at = 0
+        for blob in blobs:
+            end = answer.index(b"\n", at)
+            size = int(answer[at:end].split(b" ")[2])
+            contents[blob] = answer[end + 1 : end + 1 + size]
+            at = end + 1 + size + 1
+        return contents
+
+
+def _copy(folders: list[Path], dest: Path) -> None:
+    """Copy the contents of several folders over each other into `dest`, in one process."""
+    sources = [f"{folder}/." for folder in folders]
+    done = subprocess.run(["cp", "-a", "--", *sources, str(dest)], capture_output=True, check=False)
+    if done.returncode != 0:
+        reason = done.stderr.decode("utf-8", "replace").strip().split("\n")[0]
+        raise UserError(
+            f"cannot copy {folders[0]} to {dest} ({reason}): free some space or build the image again"
+        )
+
+
+def _forget_byte_code(source: Path) -> None:
+    """Remove the byte code of a source file that changed, with its folder if that was the last."""
+    cache = source.parent / "__pycache__"
+    if source.suffix == ".py" and cache.is_dir():
+        for entry in os.scandir(cache):
+            if entry.name.startswith(f"{source.stem}.") and entry.name.endswith(".pyc"):
+                Path(entry.path).unlink()
+        with suppress(OSError):
+            cache.rmdir()
+
+
+def _delete(root: Path, name: str) -> None:
+    """Remove one file, and the folders above it that are left empty, as git does."""
+    path = root / name
+    path.unlink()
+    for folder in path.parents:
+        if folder == root:
+            return
+        try:
+            folder.rmdir()
+        except OSError:
+            return
