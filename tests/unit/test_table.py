@@ -1,0 +1,242 @@
+"""The results table says what the numbers say, and keeps measured and published rows apart."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_smith.errors import UserError
+from lightning_smith.evaluation.counts import Category, Evaluation, Verdict, write_verdicts
+from lightning_smith.files import write_json
+from lightning_smith.report.published import read_published
+from lightning_smith.report.results import Checkpoint, make_rows
+from lightning_smith.report.table import claim, p_text, points, render_csv, render_markdown
+from lightning_smith.rollout.outcome import Outcome
+
+PUBLISHED = Path(__file__).parents[2] / "assets/published/results.tsv"
+N = 500
+
+
+def summary_of(verdicts: list[Verdict], **changes: Any) -> dict[str, Any]:
+    counts = Counter(verdict.category for verdict in verdicts)
+    settings = {"max_turns": 100, "context": 81920, "max_tokens": 12288, "temperature": 0.7, "seed": 3}
+    return {
+        "dataset": "SWE-bench/SWE-bench_Verified",
+        "dataset_sha256": "0123456789abcdef",
+        "instances": N,
+        "samples": 1,
+        "harness": "swebench 5.0.2",
+        "executor": "bwrap",
+        "harness_timeout_s": 1800,
+        "counts": {category.value: counts[category] for category in Category},
+        "rollouts": {
+            "settings": settings,
+            "versions": {"agentlightning": "1.0.2"},
+            "machine": "2 cores",
+        },
+    } | changes
+
+
+def evaluation(name: str, resolved: range, missing: int = 0, **changes: Any) -> Evaluation:
+    verdicts = []
+    for index in range(N):
+        if index in resolved:
+            verdict = Verdict(f"i{index}", 0, True, Category.RESOLVED, Outcome.SOLVED)
+        elif index >= N - missing:
+            verdict = Verdict(f"i{index}", 0, False, Category.MISSING, Outcome.INFRA)
+        else:
+            verdict = Verdict(f"i{index}", 0, False, Category.UNRESOLVED, Outcome.UNSOLVED)
+        verdicts.append(verdict)
+    return Evaluation(name, summary_of(verdicts, **changes), verdicts)
+
+
+BASE = Checkpoint("moe", "moe", 0, 0, evaluation("base", range(239)))
+X = Checkpoint("moe", "moe", 64, 1024, evaluation("x", range(12, 272)))
+Y = Checkpoint("moe", "moe", 112, 1792, evaluation("y", range(60, 320)))
+
+
+def test_rows_are_compared_with_step_0():
+    base, x, y = make_rows([Y, BASE, X], seed=0)
+    assert base.comparison is None
+    assert (x.resolved, x.total, y.resolved) == (260, 500, 260)
+    assert x.comparison and round(x.comparison.p_value, 5) == 0.00246
+    assert x.p_holm == pytest.approx(2 * x.comparison.p_value)
+    assert y.comparison and y.p_holm == pytest.approx(y.comparison.p_value)
+
+
+def test_claims_follow_the_interval():
+    _, x, y = make_rows([BASE, X, Y], seed=0)
+    assert claim(x, 2) == (
+        "moe step 64 against step 0: +4.2 points on 500 paired instances; the 95 % interval, +1.6 to +6.8, "
+        "excludes 0 (exact McNemar test: p 0.0025, 0.0049 after Holm's correction for 2 checkpoints; "
+        "33 instances better, 12 worse)."
+    )
+    assert "+4.2 points" in claim(y, 2)
+    assert "-0.4 to +8.8, includes 0" in claim(y, 2)
+
+
+def test_markdown_keeps_published_rows_apart():
+    rows = make_rows([BASE, X, Y], seed=0)
+    text = render_markdown(rows, title="Results", published=read_published(PUBLISHED))
+    measured, published = text.split("## Published scores on SWE-bench Verified, not measured here")
+    assert "260/500" in measured
+    assert "308/500" not in measured
+    assert "| Qwen3.5-35B-A3B | 112 | 1,792 | 308/500 | 61.6 % (57.3 to 65.8) |" in published
+    assert "| Qwen3.5-9B | 208 |  |  | 56.4 % |" in published
+    assert "Qwen3.5-9B, step 208: a rate alone" in published
+    assert "0.18" not in text  # the unpaired p
+    for setting in (
+        "100 turns",
+        "81,920 tokens",
+        "temperature 0.7",
+        "swebench 5.0.2",
+        "0123456789ab",
+        "seed 3",
+    ):
+        assert setting in measured
+
+
+def test_published_scores_of_other_instances_are_said_to_be_so():
+    rows = make_rows(
+        [Checkpoint("dense", "dense", 0, 0, evaluation("b", range(9), dataset="miniature"))], seed=0
+    )
+    assert "not to be compared" in render_markdown(rows, title="Results", published=read_published(PUBLISHED))
+    verified = make_rows([BASE], seed=0)
+    assert "not to be compared" not in render_markdown(
+        verified, title="Results", published=read_published(PUBLISHED)
+    )
+
+
+def test_missing_rollouts_show_and_stay_in_the_denominator():
+    fewer = Checkpoint("moe", "moe", 64, 1024, evaluation("x", range(12, 272), missing=3))
+    rows = make_rows([BASE, fewer], seed=0)
+    assert (rows[1].resolved, rows[1].total) == (260, 500)
+    assert rows[1].comparison and rows[1].comparison.pairs == 497
+    text = render_markdown(rows, title="Results")
+    assert (
+        "| recipe | step | resolved | unresolved | empty | error | missing | solved | unsolved | infra |"
+        in text
+    )
+    assert "| moe | 64 | 260 | 237 | 0 | 0 | 3 | 260 | 237 | 3 |" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"harness": "swebench 4.1.0"}, "differ in harness"),
+        ({"dataset_sha256": "ffff"}, "differ in dataset_sha256"),
+        ({"rollouts": {"settings": {"max_turns": 200}, "versions": {}, "machine": ""}}, "differ in context"),
+    ],
+)
+def test_rows_of_other_settings_are_refused(changes: dict[str, Any], words: str):
+    other = Checkpoint("moe", "moe", 64, 1024, evaluation("x", range(260), **changes))
+    with pytest.raises(UserError, match=words):
+        make_rows([BASE, other], seed=0)
+
+
+def test_a_checkpoint_without_a_base_is_refused():
+    with pytest.raises(UserError, match="has no step 0 of policy moe"):
+        make_rows([X], seed=0)
+
+
+def test_recipes_of_one_policy_share_its_base():
+    dense = Checkpoint("dense", "dense", 0, 0, BASE.evaluation)
+    other = Checkpoint("dense_async", "dense", 64, 1024, X.evaluation)
+    row = make_rows([dense, other], seed=0)[1]
+    assert row.checkpoint.recipe == "dense_async"
+    assert row.comparison and row.comparison.lost == 12
+
+
+def test_controls_and_replay_gap():
+    gap = {
+        "without": {"max": 5.2, "mean": 0.0024, "k3": 4.6e-4},
+        "with": {"max": 0.26, "mean": 0.0011, "k3": 2.3e-5},
+    }
+    text = render_markdown(
+        make_rows([BASE], seed=0),
+        title="Results",
+        controls={
+            "gold": {"instances": 9, "resolved": 8, "failed": ["a__b-1"]},
+            "empty": {"instances": 9, "resolved": 0, "failed": []},
+        },
+        manifests={("moe", 64): {"metrics": {"router_replay_gap": gap}}, ("dense", 64): {"metrics": {}}},
+    )
+    assert "- 8 of 9 gold patches resolve; against expectation: a__b-1." in text
+    assert "- 0 of 9 instances resolve without a patch." in text
+    assert "| moe | 64 | largest | 5.2 | 0.26 |" in text
+    assert "| moe | 64 | k3 estimate of the KL divergence | 0.00046 | 2.3e-05 |" in text
+
+
+def test_csv():
+    rows = make_rows([BASE, X], seed=0)
+    records = list(csv.DictReader(io.StringIO(render_csv(rows, read_published(PUBLISHED)))))
+    assert [record["origin"] for record in records] == ["measured"] * 2 + ["published"] * 6
+    assert records[1]["difference"] == "0.042000"
+    assert records[1]["difference_low"] == "0.015963"
+    assert records[1]["excludes_zero"] == "true"
+    assert records[0]["difference"] == ""
+    assert records[1]["n_resolved"] == "260"
+    assert records[4]["rate"] == "0.616000"
+
+
+def test_numbers():
+    assert [p_text(p) for p in (0.00001, 0.00246, 0.0918, 0.5, None)] == [
+        "< 0.0001",
+        "0.0025",
+        "0.092",
+        "0.50",
+        "",
+    ]
+    assert [points(value) for value in (0.042, -0.0044, 0.0001, -0.0001)] == ["+4.2", "-0.4", "0.0", "0.0"]
+
+
+def test_published_rows():
+    rows = read_published(PUBLISHED)
+    moe = [
+        (row.step, row.trained_examples, row.resolved, row.rate_percent) for row in rows if row.kind == "moe"
+    ]
+    assert moe == [(0, 0, 239, 47.8), (64, 1024, 294, 58.8), (112, 1792, 308, 61.6), (176, 2816, 303, 60.6)]
+    dense = [(row.step, row.resolved, row.rate_percent, row.interval) for row in rows if row.kind == "dense"]
+    assert dense == [(0, None, 41.8, None), (208, None, 56.4, None)]
+    assert all(row.source and row.caveat for row in rows)
+
+
+def test_published_rate_must_follow_from_its_counts(tmp_path: Path):
+    path = tmp_path / "results.tsv"
+    path.write_text(PUBLISHED.read_text().replace("\t61.6\t", "\t62.6\t"))
+    with pytest.raises(UserError, match=r"line 4 says 62.6 % but 308 of 500 are 61.6 %"):
+        read_published(path)
+
+
+def test_script(tmp_path: Path):
+    from scripts import results_table
+
+    for name, checkpoint in (("0", BASE), ("64", X)):
+        write_verdicts(tmp_path / name / "verdicts.jsonl", checkpoint.evaluation.verdicts)
+        write_json(tmp_path / name / "counts.json", checkpoint.evaluation.summary)
+    write_json(tmp_path / "step_64.json", {"trained_examples": 1024, "metrics": {}})
+    arguments = [
+        "--published",
+        str(PUBLISHED),
+        "--markdown",
+        str(tmp_path / "main.md"),
+        "--csv",
+        str(tmp_path / "m.csv"),
+    ]
+    for step in ("0", "64"):
+        arguments += ["--evaluation", "moe", "moe", step, str(tmp_path / step)]
+    with pytest.raises(UserError, match="moe step 64 was evaluated but has no training manifest"):
+        results_table.main(arguments)
+    results_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
+    first = (tmp_path / "main.md").read_bytes()
+    assert (
+        b"| moe | 64 | 1,024 | 260/500 | 52.0 % (47.6 to 56.3) | +4.2 (+1.6 to +6.8) | 0.0025 | 0.0025 |"
+        in first
+    )
+    results_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
+    assert (tmp_path / "main.md").read_bytes() == first
