@@ -209,13 +209,20 @@ def free_port() -> int:
     first_ephemeral = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(100):
         port = random.SystemRandom().randrange(min(10_240, first_ephemeral - 1_000), first_ephemeral)
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if port_is_free(port):
             return port
     raise UserError("no free TCP port on 127.0.0.1: see `ss -ltn` for what listens there")
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a service could listen on this port of 127.0.0.1 now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no obstacle
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def workflow_ancestors() -> list[ProcessStat]:

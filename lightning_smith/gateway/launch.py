@@ -27,7 +27,7 @@ import lightning_smith
 from lightning_smith.errors import UserError
 from lightning_smith.gateway.client import Gateway
 from lightning_smith.gateway.dispatch import AGENT_CLASS
-from lightning_smith.process import Service, free_port, minimal_environment
+from lightning_smith.process import Service, free_port, minimal_environment, port_is_free
 
 REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
 
@@ -79,7 +79,7 @@ class PolicyServer:
     def command(self, port: int) -> list[str]:
         """Command line that serves the policy at 127.0.0.1:`port`."""
         model = ["--model", str(self.model_dir.resolve()), "--model-name", self.model_name]
-        options = ["--port", str(port), "--dtype", self.dtype]
+        options = ["--port", str(port), "--dtype", self.dtype, "--threads", str(self.threads)]
         options += ["--routed-experts"] if self.routed_experts else []
         return [str(mini_python()), "-m", "lightning_smith.mini.server", *model, *options]
 
@@ -161,6 +161,9 @@ class Stack:
         self.services.clear()
 
     def _start(self) -> None:
+        for port in (self._gateway_port, self._policy_port):
+            if not port_is_free(port):
+                raise UserError(f"port {port} of 127.0.0.1 is in use: end what `ss -ltnp` shows there")
         runs = self.work_dir / "services"
         runs.mkdir(parents=True, exist_ok=True)
         self._launch(GATEWAY, "gateway.log", self._gateway_command(), runs, {"AGL_KEY": self.key})

@@ -1,0 +1,77 @@
+"""An agent without model and sandbox: the name of its task says how the rollout goes."""
+
+import http.client
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+MODEL, REVISION, DIGEST = "stub", "r0", "sha256:" + "0" * 64
+
+
+class Agent:
+    """Posts the outcome that its task's name asks for, or misbehaves as it says."""
+
+    def __init__(self) -> None:
+        self.task = os.environ["LS_INSTANCE_ID"]
+        self.sample = int(os.environ["LS_SAMPLE"])
+        self.seed = int(os.environ["LS_SEED"])
+
+    def run(self) -> None:
+        kind = self.task.split("-")[0]
+        if kind == "crash":
+            raise ValueError("the agent fell over")
+        if kind == "hang":
+            time.sleep(600)
+        if kind == "silent":
+            return
+        if kind == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "spawn" and os.fork() == 0:  # leaves a child behind
+            time.sleep(600)
+        if kind == "slow":
+            time.sleep(1)
+        reply = self.chat() if kind == "chat" else ""
+        self.report("infra" if kind == "infra" else "unsolved" if kind == "fail" else "solved", reply)
+
+    def chat(self) -> str:
+        body = {"messages": [{"role": "user", "content": self.task}], "max_tokens": 8, "seed": self.seed}
+        answer = self.post(os.environ["AGL_OPENAI_BASE_URL"] + "/chat/completions", body)
+        return answer["choices"][0]["message"]["content"]
+
+    def report(self, outcome: str, reply: str) -> None:
+        solved = outcome == "solved"
+        record = {
+            "instance_id": self.task,
+            "sample": self.sample,
+            "outcome": outcome,
+            "reward": None if outcome == "infra" else float(solved),
+            "resolved": None if outcome == "infra" else solved,
+            "turns": 1,
+            "prompt_tokens": 0,
+            "completion_tokens": 0,
+            "wall_s": 0.0,
+            "model": MODEL,
+            "model_revision": REVISION,
+            "image_digest": DIGEST,
+            "seed": self.seed,
+            "error": reply or sys.argv[0],
+        }
+        if os.environ["LS_GRADE"] == "0":
+            record = {**record, "outcome": None, "reward": None, "resolved": None, "model_patch": "AP8K"}
+        self.post(os.environ["AGL_EVENT_URL"], {"event_type": "outcome", "data": record})
+        if record["reward"] is not None:
+            event = {"event_type": "reward", "data": {"value": record["reward"]}}
+            self.post(os.environ["AGL_EVENT_URL"], event)
+
+    def post(self, url: str, body: dict[str, Any]) -> Any:
+        headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["AGL_KEY"]}
+        address = urlsplit(url)
+        connection = http.client.HTTPConnection(address.netloc, timeout=60)
+        connection.request("POST", address.path, json.dumps(body), headers)
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
+        return json.load(response)

@@ -1,0 +1,56 @@
+"""The durable rollout log: torn lines, duplicates, records of another run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lightning_smith.errors import UserError
+from lightning_smith.gateway.log import RolloutLog, merge_logs
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+
+RECORD = RolloutRecord("t", 0, Outcome.SOLVED, 1.0, True, 3, 1, 1, 0.1, "m", "r", "sha256:0", 7)
+INFRA = replace(RECORD, outcome=Outcome.INFRA, reward=None, resolved=None, error="gone\u2028twice")
+
+
+def test_first_valid_record_counts(tmp_path: Path) -> None:
+    log = RolloutLog(tmp_path / "a/log.jsonl")
+    assert log.done() == set()
+    assert log.append(INFRA) and log.done() == set()
+    assert log.append(RECORD) and log.done() == {("t", 0)}
+    late = replace(RECORD, outcome=Outcome.UNSOLVED, reward=0.0, resolved=False)
+    assert not log.append(late) and not log.append(INFRA)
+    again = RolloutLog(log.path)
+    assert again.records() == [RECORD] and again.done() == {("t", 0)}
+    assert log.path.read_bytes().count(b"\n") == 2
+
+
+def test_torn_line_is_cut(tmp_path: Path) -> None:
+    log = RolloutLog(tmp_path / "log.jsonl")
+    log.append(RECORD)
+    log.append(replace(RECORD, sample=1))
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole[:-10])
+    log = RolloutLog(log.path)
+    assert log.done() == {("t", 0)}
+    log.append(replace(RECORD, sample=1))
+    assert log.path.read_bytes() == whole
+
+
+def test_records_of_another_run_are_refused(tmp_path: Path) -> None:
+    log = RolloutLog(tmp_path / "log.jsonl")
+    log.append(RECORD)
+    log.require(seeds={("t", 0): 7}, model="m", model_revision="r")
+    log.require(seeds={("other", 0): 1}, model="n", model_revision="r")
+    for seed, model, revision in ((8, "m", "r"), (7, "n", "r"), (7, "m", "s")):
+        with pytest.raises(UserError, match="give this run another log"):
+            log.require(seeds={("t", 0): seed}, model=model, model_revision=revision)
+
+
+def test_merged_logs_hold_each_rollout_once(tmp_path: Path) -> None:
+    first, second = RolloutLog(tmp_path / "1.jsonl"), RolloutLog(tmp_path / "2.jsonl")
+    first.append(replace(RECORD, sample=1))
+    second.append(RECORD)
+    assert [r.sample for r in merge_logs([first.path, second.path])] == [0, 1]
+    with pytest.raises(UserError, match="a second time"):
+        merge_logs([first.path, first.path])
