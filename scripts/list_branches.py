@@ -11,7 +11,7 @@ from lightning_smith.images.branches import LocalBranches, write_branches
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--image-name", required=True, help="image name, as in the column image_name")
+    parser.add_argument("--image-name", required=True, help="image name, or its key alone")
     parser.add_argument("--images", type=Path, required=True, help="folder of the local images")
     parser.add_argument("--out", type=Path, required=True, help="JSON file: image_name, digest, branches")
     return parser.parse_args(argv)
@@ -19,7 +19,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    write_branches(LocalBranches(args.images), args.image_name, args.out)
+    write_branches(LocalBranches(args.images).list_branches(args.image_name), args.out)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -10,11 +11,23 @@ from lightning_smith.files import read_json, write_json
 from lightning_smith.images.catalogue import ImageCatalogue
 
 
+@dataclass(frozen=True)
+class ImageBranches:
+    """What one image answered."""
+
+    image_name: str
+    """As in the column image_name."""
+    digest: str
+    """`sha256:<hex>` of the image that was asked."""
+    branches: frozenset[str]
+    """Names without `main` and without a remote's name: the instance ids that the image can check out."""
+
+
 class BranchLister(Protocol):
     """Asks one image for its branches, without running anything of a task."""
 
-    def list_branches(self, image_name: str) -> tuple[str, set[str]]:
-        """Digest of the image, and its branches without `main`; UserError if there is no such image."""
+    def list_branches(self, image_name: str) -> ImageBranches:
+        """UserError if there is no such image."""
         ...
 
 
@@ -24,16 +37,17 @@ class LocalBranches:
     def __init__(self, images: Path) -> None:
         self._catalogue = ImageCatalogue(images)
 
-    def list_branches(self, image_name: str) -> tuple[str, set[str]]:
+    def list_branches(self, image_name: str) -> ImageBranches:
+        """Also checks that the repository is still the one whose digest the image has."""
         image = self._catalogue[image_name]
         image.verify()
-        return image.digest, image.branches()
+        return ImageBranches(image.image_name, image.digest, frozenset(image.branches()))
 
 
-def write_branches(lister: BranchLister, image_name: str, out: Path) -> None:
-    """Ask and write `{"image_name", "digest", "branches": [sorted]}`."""
-    digest, branches = lister.list_branches(image_name)
-    write_json(out, {"image_name": image_name, "digest": digest, "branches": sorted(branches)})
+def write_branches(found: ImageBranches, out: Path) -> None:
+    """Write `{"image_name", "digest", "branches": [sorted]}`."""
+    row = {"image_name": found.image_name, "digest": found.digest, "branches": sorted(found.branches)}
+    write_json(out, row)
 
 
 def read_branches(paths: list[Path]) -> dict[str, frozenset[str]]:

@@ -10,7 +10,7 @@ from lightning_smith.images.names import ImageRef, image_key
 
 
 class ImageCatalogue:
-    """`catalogue[image_name]` opens `<folder>/<image key>/` once and keeps it."""
+    """`catalogue[image_name]` opens `<folder>/<image key>/` once and keeps it; the key alone will do."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -20,7 +20,8 @@ class ImageCatalogue:
         """UserError if there is no such image, or if another organisation's image of that key is there."""
         if image_name not in self._opened:
             image = LocalImage.open(self.folder / image_key(image_name))
-            if ImageRef.parse(image.image_name).repository != ImageRef.parse(image_name).repository:
+            wanted = ImageRef.parse(image_name).repository
+            if wanted not in (image_key(image_name), ImageRef.parse(image.image_name).repository):
                 raise UserError(
                     f"{image.folder} holds the image {image.image_name}, not {image_name}: build the latter"
                 )

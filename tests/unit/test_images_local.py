@@ -296,9 +296,9 @@ def test_the_catalogue_finds_an_image_by_its_name(folder: Path) -> None:
 
 def test_branch_lists_are_written_and_read_back(folder: Path, image: LocalImage, tmp_path: Path) -> None:
     out = tmp_path / "branches" / f"{KEY}.json"
-    write_branches(LocalBranches(folder), NAME, out)
+    write_branches(LocalBranches(folder).list_branches(KEY), out)
     first = out.read_bytes()
-    write_branches(LocalBranches(folder), NAME, out)
+    write_branches(LocalBranches(folder).list_branches(NAME), out)
     assert out.read_bytes() == first
     assert read_branches([out]) == {NAME: image.branches()}
     with pytest.raises(UserError, match="a second time"):

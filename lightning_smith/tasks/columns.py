@@ -1,0 +1,207 @@
+"""SWE-smith rows: the columns, checks of a release's shards, and reading them a few hundred rows at a time.
+
+    for batch in iter_batches(shards, ("instance_id", "problem_statement")): ...
+    for task in read_tasks([Path("data/candidates.parquet")]): ...
+
+The release of 59,136 rows takes 5.2 GB once decoded, most of it test ids. So nothing here holds more than one
+batch of the columns that were asked for. The columns keep SWE-smith's names; `patch` is the diff that
+introduces the bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import sha256_file
+
+LIST_COLUMNS = ("FAIL_TO_PASS", "PASS_TO_PASS")
+SCHEMA = pa.schema(
+    [
+        pa.field("instance_id", pa.string()),
+        pa.field("patch", pa.string()),
+        pa.field("FAIL_TO_PASS", pa.list_(pa.string())),
+        pa.field("PASS_TO_PASS", pa.list_(pa.string())),
+        pa.field("image_name", pa.string()),
+        pa.field("repo", pa.string()),
+        pa.field("problem_statement", pa.string()),
+    ]
+)
+"""Only problem_statement may be null; a list may be empty but holds no null."""
+
+BATCH_ROWS = 512
+"""Rows decoded at a time: about 45 MB of the release with all columns."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row."""
+
+    instance_id: str
+    """Names the branch of the task in its image as well."""
+    patch: str
+    """Introduces the bug; the gold patch is its reverse."""
+    FAIL_TO_PASS: tuple[str, ...]
+    PASS_TO_PASS: tuple[str, ...]
+    image_name: str
+    repo: str
+    problem_statement: str | None
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any], where: str = "a task") -> Task:
+        """Read the seven columns of a row, others are ignored; `where` names it in a UserError."""
+        values: dict[str, Any] = {}
+        for name in SCHEMA.names:
+            if name not in row:
+                raise UserError(f"{where} lacks {name}: it is not a SWE-smith row")
+            value = row[name]
+            if name in LIST_COLUMNS:
+                if not isinstance(value, list) or not all(isinstance(test, str) for test in value):
+                    raise UserError(f"{where} has a {name} that is no list of strings")
+                value = tuple(value)
+            elif not isinstance(value, str) and not (value is None and name == "problem_statement"):
+                raise UserError(f"{where} has a {name} that is no string")
+            values[name] = value
+        return cls(**values)
+
+    def to_row(self) -> dict[str, Any]:
+        """Plain values for a parquet or JSON row, in the order of the columns."""
+        row = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**row, **{name: list(row[name]) for name in LIST_COLUMNS}}
+
+
+def check_schema(path: Path) -> None:
+    """UserError if a file is not a SWE-smith shard: its columns, their types, a null inside a list.
+
+    Reads the footer, then the two list columns a batch at a time.
+    """
+    for _ in iter_batches([path], LIST_COLUMNS):
+        pass
+
+
+def iter_batches(
+    shards: Iterable[Path], columns: Sequence[str], *, batch_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Batches of `columns` from all shards, in order of file name, whatever order they are given in.
+
+    Raises UserError for a file that is no SWE-smith shard (`check_schema`), for a null where none may be,
+    and, if `instance_id` is among the columns, for an id that two rows share, with the shards of both.
+    """
+    seen: dict[str, Path] = {}
+    for path in sorted(shards, key=lambda shard: (shard.name, str(shard))):
+        with _open_shard(path) as file:
+            _check_columns(path, file.schema_arrow)
+            for batch in file.iter_batches(batch_size=batch_rows, columns=list(columns)):
+                _check_nulls(path, batch)
+                if "instance_id" in columns:
+                    _refuse_repeated(path, batch.column("instance_id").to_pylist(), seen)
+                yield _as_declared(batch, columns)
+
+
+def read_tasks(shards: Iterable[Path]) -> Iterator[Task]:
+    """The rows as `Task`, one at a time; errors as in `iter_batches`."""
+    for batch in iter_batches(shards, SCHEMA.names, batch_rows=64):
+        for row in batch.to_pylist():
+            yield Task.from_row(row, f"row {row['instance_id']}")
+
+
+def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+    """Write batches as one parquet file, atomically; the same batches give the same bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sha256_sums(folder: Path, names: Iterable[str]) -> str:
+    """What `sha256sum` prints for files below `folder`: a line `<hash>  <name>` for each."""
+    return "".join(f"{sha256_file(folder / name)}  {name}\n" for name in sorted(names))
+
+
+@contextmanager
+def _open_shard(path: Path) -> Iterator[pq.ParquetFile]:
+    try:
+        file = pq.ParquetFile(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: download the release first") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise UserError(
+            f"{path} is no readable parquet file ({_first_line(error)}): download it again"
+        ) from None
+    with file:
+        try:
+            yield file
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(f"{path} is damaged ({_first_line(error)}): download it again") from None
+
+
+def _as_declared(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """The columns in the order asked for, with the types of SCHEMA and without the file's metadata."""
+    schema = pa.schema([SCHEMA.field(name) for name in columns])
+    return pa.record_batch([batch.column(field.name).cast(field.type) for field in schema], schema=schema)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n")[0].rstrip(".")
+
+
+def _check_columns(path: Path, schema: pa.Schema) -> None:
+    missing = [name for name in SCHEMA.names if name not in schema.names]
+    unknown = [name for name in schema.names if name not in SCHEMA.names]
+    if missing and unknown:
+        raise UserError(
+            f"{path} lacks the column {missing[0]} and has the unknown column {unknown[0]}: "
+            "it is of another revision of the release than the one pinned in config.yaml"
+        )
+    if missing or unknown:
+        what = f"lacks the column {missing[0]}" if missing else f"has the unknown column {unknown[0]}"
+        raise UserError(f"{path} {what}: it is of another revision than the one pinned in config.yaml")
+    for name in SCHEMA.names:
+        found, count = schema.field(name).type, schema.names.count(name)
+        if count > 1:
+            raise UserError(f"{path} has the column {name} {count} times: it is no SWE-smith shard")
+        if name in LIST_COLUMNS and _is_string(found):
+            raise UserError(
+                f"{path} has JSON text instead of lists in the column {name}: it is no SWE-smith shard"
+            )
+        if not (_is_string_list(found) if name in LIST_COLUMNS else _is_string(found)):
+            wanted = SCHEMA.field(name).type
+            raise UserError(f"{path} has the type {found} instead of {wanted} in the column {name}")
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+
+def _is_string_list(kind: pa.DataType) -> bool:
+    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_string(kind.value_type)
+
+
+def _check_nulls(path: Path, batch: pa.RecordBatch) -> None:
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if column.null_count and name != "problem_statement":
+            raise UserError(f"{path} has a row without {name}: it is no SWE-smith shard")
+        if name in LIST_COLUMNS and column.flatten().null_count:
+            raise UserError(f"{path} has a null inside a list of the column {name}: it is no SWE-smith shard")
+
+
+def _refuse_repeated(path: Path, instance_ids: Iterable[str], seen: dict[str, Path]) -> None:
+    for instance_id in instance_ids:
+        if instance_id in seen:
+            raise UserError(
+                f"instance {instance_id} is in {seen[instance_id]} and again in {path}: give each shard once"
+            )
+        seen[instance_id] = path

@@ -1,0 +1,14 @@
+"""The published filters, in their order, each a pure function of record batches.
+
+A filter module has a NAME, the COLUMNS that it reads, the REASONS for which it drops rows, and
+`reasons(batch, ...)`: for each row of the batch the reason to drop it, or None to keep it.
+"""
+
+from __future__ import annotations
+
+from lightning_smith.tasks.filters import branch, statement, test_count
+
+REASONS_BY_FILTER: dict[str, tuple[str, ...]] = {
+    module.NAME: module.REASONS for module in (statement, branch, test_count)
+}
+"""Every reason of every filter, in the order in which the ledger lists them."""

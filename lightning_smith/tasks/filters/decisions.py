@@ -1,0 +1,103 @@
+"""What a filter decided about each row, as a small file that the next filter reads.
+
+`<data>/filters/<filter>.tsv` has the columns instance_id, decision (kept or dropped) and reason (empty for
+kept rows), sorted by instance id: one row for each row that the filter before kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import write_atomic
+from lightning_smith.tasks.columns import iter_batches
+
+HEADER = ("instance_id", "decision", "reason")
+KEPT, DROPPED = "kept", "dropped"
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """One filter's decisions: for each instance id None (kept), or the reason for which it was dropped."""
+
+    filter: str
+    reasons: dict[str, str | None]
+
+    @property
+    def kept(self) -> set[str]:
+        """Ids that go on to the next filter."""
+        return {instance_id for instance_id, reason in self.reasons.items() if reason is None}
+
+
+def decide(
+    name: str,
+    shards: Iterable[Path],
+    columns: Sequence[str],
+    reasons: Callable[[pa.RecordBatch], list[str | None]],
+    previous: Decisions | None,
+) -> Decisions:
+    """Run a filter over the rows that `previous` kept (None: over every row).
+
+    `columns` are what `reasons` reads. Raises UserError for a bad shard, for an id that two rows share, and
+    if `previous` kept a row that the shards do not have.
+    """
+    decided: dict[str, str | None] = {}
+    wanted = None if previous is None else previous.kept
+    for batch in iter_batches(shards, tuple(dict.fromkeys(("instance_id", *columns)))):
+        rows = only_rows(batch, wanted)
+        if rows.num_rows:
+            decided.update(zip(rows.column("instance_id").to_pylist(), reasons(rows), strict=True))
+    if wanted is not None and (absent := wanted - decided.keys()):
+        raise UserError(
+            f"the filter {previous.filter if previous else ''} kept {min(absent)}, which no shard holds: "
+            "its decisions were made from other shards, so run it again"
+        )
+    return Decisions(name, decided)
+
+
+def only_rows(batch: pa.RecordBatch, wanted: set[str] | None) -> pa.RecordBatch:
+    """The rows of a batch whose instance id is wanted (None: all)."""
+    if wanted is None:
+        return batch
+    return batch.filter(
+        pa.array([name in wanted for name in batch.column("instance_id").to_pylist()], pa.bool_())
+    )
+
+
+def write_decisions(path: Path, decisions: Decisions) -> None:
+    """Write the file; the same decisions give the same bytes, in whatever order they were made."""
+    lines = ["\t".join(HEADER)]
+    for instance_id, reason in sorted(decisions.reasons.items()):
+        if not instance_id or any(character in instance_id for character in "\t\n\r"):
+            raise UserError(
+                f"instance id {instance_id!r} is empty or holds a tab or a line end: no table can name it"
+            )
+        lines.append(f"{instance_id}\t{KEPT if reason is None else DROPPED}\t{reason or ''}")
+    write_atomic(path, "\n".join(lines) + "\n")
+
+
+def read_decisions(path: Path) -> Decisions:
+    """Read such a file; the filter's name is the file's. A damaged line is a UserError with its number."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: run the filter that makes it first") from None
+    if lines[0] != "\t".join(HEADER) or lines[-1] != "":
+        raise UserError(f"{path} is not a whole table of decisions: delete it and run the filter again")
+    reasons: dict[str, str | None] = {}
+    for number, line in enumerate(lines[1:-1], start=2):
+        fields = line.split("\t")
+        if (
+            len(fields) != len(HEADER)
+            or fields[1] not in (KEPT, DROPPED)
+            or (fields[1] == KEPT) != (not fields[2])
+        ):
+            raise UserError(f"{path} line {number} is damaged: delete the file and run the filter again")
+        reasons[fields[0]] = fields[2] or None
+    if len(reasons) != len(lines) - 2:
+        raise UserError(f"{path} names an instance twice: delete it and run the filter again")
+    return Decisions(path.stem, reasons)

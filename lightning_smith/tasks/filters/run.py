@@ -1,0 +1,38 @@
+"""What the scripts of all filters share."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from lightning_smith.tasks.filters.decisions import decide, read_decisions, write_decisions
+
+
+def add_common_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags `--shards`, `--previous` and `--out`."""
+    parser.add_argument("--shards", type=Path, nargs="+", required=True, help="parquet shards of the release")
+    parser.add_argument(
+        "--previous", type=Path, help="decisions of the filter before; left out: every row is read"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="decisions: <folder>/<filter>.tsv")
+
+
+def run_filter(
+    name: str,
+    shards: Iterable[Path],
+    columns: Sequence[str],
+    reasons: Callable[[pa.RecordBatch], list[str | None]],
+    previous: Path | None,
+    out: Path,
+) -> None:
+    """Decide, write the decisions, and print one line of counts."""
+    before = read_decisions(previous) if previous else None
+    decisions = decide(name, shards, columns, reasons, before)
+    write_decisions(out, decisions)
+    dropped = Counter(reason for reason in decisions.reasons.values() if reason is not None)
+    counts = "".join(f", {count} {reason}" for reason, count in sorted(dropped.items()))
+    print(f"filter {name}: {len(decisions.reasons)} rows, {len(decisions.kept)} kept{counts}")

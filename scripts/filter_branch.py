@@ -1,0 +1,35 @@
+"""Filter: drop rows whose branch their image lacks."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+
+from lightning_smith.errors import run_script
+from lightning_smith.images.branches import read_branches
+from lightning_smith.tasks.filters import branch
+from lightning_smith.tasks.filters.run import add_common_flags, run_filter
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_common_flags(parser)
+    parser.add_argument(
+        "--branches",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="files of scripts/list_branches.py, one an image",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    reasons = partial(branch.reasons, branches=read_branches(args.branches))
+    run_filter(branch.NAME, args.shards, branch.COLUMNS, reasons, args.previous, args.out)
+
+
+if __name__ == "__main__":
+    run_script(main)
