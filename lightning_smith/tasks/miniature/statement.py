@@ -1,4 +1,4 @@
-"""The problem statement of a miniature task: the wording that the miniature's policy learns in its warm start."""
+"""The problem statement of a miniature task, in the wording that the policy's warm start teaches."""
 
 from __future__ import annotations
 
@@ -12,5 +12,8 @@ KIND_PHRASES = {
 
 
 def problem_statement(entity: str, path: str, kind: str, first: int, last: int) -> str:
-    """`clamp in boltons/mathutils.py is broken: a comparison is wrong in lines 40-46.` (1-based, inclusive)."""
+    """Such as `clamp in boltons/mathutils.py is broken: a comparison is wrong in lines 40-46.`
+
+    Line numbers are 1-based, `last` is inclusive.
+    """
     return f"{entity} in {path} is broken: {KIND_PHRASES[kind]} in lines {first}-{last}."

@@ -4,10 +4,10 @@
     tasks = load_tasks(Path("assets/miniature/tasks"), "train")
     tasks[0].bug_patch(text_of_the_unbroken_file)
 
-`sources.tsv` has one row for each sdist. `tasks/train.jsonl` and `tasks/heldout.jsonl` have one row for each task;
+`sources.tsv` has one row for each sdist, `tasks/train.jsonl` and `tasks/heldout.jsonl` one row for each task.
 `tasks/tests.json` holds, once, the test ids that pass in each package's reference run:
-`{package: {test file: [ids]}}`. A task's PASS_TO_PASS is not stored: it is the ids of its test files less its
-FAIL_TO_PASS.
+`{package: {test file: [ids]}}`. A task's PASS_TO_PASS is not stored: it is the ids of its test files less
+its FAIL_TO_PASS.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ class MiniTask:
 
 
 def replace_line(path: str, text: str, line: int, old: str, new: str) -> str:
-    """`text` with its 1-based `line`, which must read `old`, replaced by `new`; lines are ended by LF alone."""
+    """`text` with its 1-based `line`, which must read `old`, replaced by `new`. Lines end with LF alone."""
     lines = text.split("\n")
     if not 1 <= line <= len(lines) or lines[line - 1] != old:
         raise UserError(
-            f"{path} line {line} does not read {old!r}: the unpacked package is not the one that sources.tsv pins"
+            f"{path} line {line} does not read {old!r}: the unpacked package is not what sources.tsv pins"
         )
     lines[line - 1] = new
     return "\n".join(lines)
