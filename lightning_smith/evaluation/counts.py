@@ -40,8 +40,8 @@ class Verdict:
     """The verdict on one planned rollout; one line of verdicts.jsonl.
 
     `outcome` says how the rollout ended, by the names that training uses; None where no rollout was
-    recorded. `reason` tells the kinds of error apart; `ours` is the training grader's verdict on the same
-    patch and tests, None where it has none.
+    recorded. `reason` tells the kinds of error apart. `ours` is what the grader of training makes of the same
+    test run; None where there was none.
     """
 
     instance_id: str
@@ -50,7 +50,7 @@ class Verdict:
     category: Category
     outcome: Outcome | None
     reason: str | None = None
-    ours: bool | None = None
+    ours: Outcome | None = None
 
     def __post_init__(self) -> None:
         if self.resolved != (self.category is Category.RESOLVED):
@@ -61,12 +61,18 @@ class Verdict:
         """Whether this says something about the policy: a service that failed does not."""
         return self.category is not Category.MISSING and self.outcome not in INVALID_OUTCOMES
 
+    @property
+    def disputed(self) -> bool:
+        """Whether the grader of training and the official one disagree on whether the patch resolves."""
+        return self.ours is not None and (self.ours is Outcome.SOLVED) != self.resolved
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values for one JSON line."""
         return {
             **asdict(self),
             "category": self.category.value,
             "outcome": self.outcome.value if self.outcome else None,
+            "ours": self.ours.value if self.ours else None,
         }
 
     @classmethod
@@ -76,8 +82,8 @@ class Verdict:
         if unknown := sorted(set(row) - known):
             raise UserError(f"verdict of {row.get('instance_id')} has an unknown key {unknown[0]!r}")
         try:
-            outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
-            return cls(**{**row, "category": Category(row["category"]), "outcome": outcome})
+            outcomes = {key: Outcome(row[key]) if row[key] else None for key in ("outcome", "ours")}
+            return cls(**{**row, **outcomes, "category": Category(row["category"])})
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"verdict of {row.get('instance_id')} is malformed: {error}") from None
 
