@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.report.figures import read_funnel, read_results, read_rewards, write_figures
+from lightning_smith.report.figures import read_results, read_rewards, write_figures
+from lightning_smith.tasks.funnel import read_funnel, totals
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -25,7 +27,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     write_figures(
         args.out,
-        funnel=read_funnel(args.funnel) if args.funnel else None,
+        funnel=totals(read_funnel(Path(args.funnel))) if args.funnel else None,
         rewards={recipe: read_rewards(path) for recipe, path in args.metrics} or None,
         results=read_results(args.results) if args.results else None,
     )

@@ -10,13 +10,12 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl, write_atomic
+from lightning_smith.tasks.funnel import FilterTotal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,36 +46,6 @@ STYLE: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class FunnelStep:
-    """One filter of the funnel: tasks that it kept and dropped."""
-
-    name: str
-    kept: int
-    dropped: int
-
-
-def read_funnel(path: Path | str) -> list[FunnelStep]:
-    """Read funnel.tsv; raises UserError if a row's kept and dropped are not what the row above kept."""
-    if not Path(path).exists():
-        raise UserError(f"{path} does not exist: run the filters first")
-    with Path(path).open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    try:
-        steps = [FunnelStep(row["filter"], int(row["kept"]), int(row["dropped"])) for row in rows]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a funnel (filter, kept, dropped): {error}") from None
-    if not steps:
-        raise UserError(f"{path} has no rows: run the filters again")
-    for above, step in pairwise(steps):
-        if step.kept + step.dropped != above.kept:
-            raise UserError(
-                f"{path}: {step.name} keeps {step.kept} and drops {step.dropped} of the {above.kept} "
-                f"tasks that {above.name} kept"
-            )
-    return steps
-
-
 def read_rewards(path: Path | str) -> list[tuple[int, float]]:
     """(step, mean reward) of a training run's metrics.jsonl; steps without a valid rollout are left out."""
     found = [(row.get("step"), row.get("reward")) for row in read_jsonl(path)]
@@ -97,7 +66,7 @@ def smoothing_window(steps: int) -> int:
     return max(3, round(steps / 10))
 
 
-def draw_funnel(steps: Sequence[FunnelStep]) -> str:
+def draw_funnel(steps: Sequence[FilterTotal]) -> str:
     """The funnel as SVG text: a bar a filter, its length the tasks that are left."""
     with _style():
         figure, (axes,) = _new_figure(7.6, 1.1 + 0.52 * len(steps))
@@ -105,7 +74,7 @@ def draw_funnel(steps: Sequence[FunnelStep]) -> str:
         return _svg(figure)
 
 
-def _fill_funnel(axes: Axes, steps: Sequence[FunnelStep]) -> None:
+def _fill_funnel(axes: Axes, steps: Sequence[FilterTotal]) -> None:
     positions = list(range(len(steps)))
     before = [step.kept + step.dropped for step in steps]
     kept = axes.barh(positions, [step.kept for step in steps], color=COLOURS[0], height=0.62, zorder=2)
@@ -113,7 +82,7 @@ def _fill_funnel(axes: Axes, steps: Sequence[FunnelStep]) -> None:
     for position, step, total in zip(positions, steps, before, strict=True):
         text = f"{step.kept:,} (\u2212{step.dropped:,})" if step.dropped else f"{step.kept:,}"
         axes.annotate(text, (total, position), (6, 0), textcoords="offset points", va="center")
-    axes.set_yticks(positions, [step.name.replace("_", " ") for step in steps])
+    axes.set_yticks(positions, [step.filter.replace("_", " ") for step in steps])
     axes.invert_yaxis()
     axes.set_xlim(0, max(before) * 1.32)
     axes.set_xlabel("tasks")
@@ -258,7 +227,7 @@ def _svg(figure: Figure) -> str:
 def write_figures(
     folder: Path | str,
     *,
-    funnel: Sequence[FunnelStep] | None = None,
+    funnel: Sequence[FilterTotal] | None = None,
     rewards: Mapping[str, Sequence[tuple[int, float]]] | None = None,
     results: Sequence[Mapping[str, str]] | None = None,
 ) -> list[Path]:

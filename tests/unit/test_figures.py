@@ -12,15 +12,14 @@ import pytest
 from lightning_smith.errors import UserError
 from lightning_smith.files import write_jsonl
 from lightning_smith.report.figures import (
-    FunnelStep,
     draw_funnel,
     draw_rewards,
-    read_funnel,
     read_results,
     read_rewards,
     smoothing_window,
     trailing_mean,
 )
+from lightning_smith.tasks.funnel import FilterTotal
 
 FUNNEL = (
     "filter\tkept\tdropped\treason\nrelease\t640\t0\t\nstatement\t520\t120\tempty\nbranch\t505\t15\tabsent\n"
@@ -63,26 +62,11 @@ def test_every_figure_is_svg_and_reproducible(tmp_path: Path):
 
 
 def test_figures_follow_the_data():
-    steps = [FunnelStep("release", 640, 0), FunnelStep("statement", 520, 120)]
+    steps = [FilterTotal("release", 640, 0), FilterTotal("statement", 520, 120)]
     assert draw_funnel(steps) == draw_funnel(list(steps))
     assert draw_funnel(steps) != draw_funnel(
-        [FunnelStep("release", 640, 0), FunnelStep("statement", 519, 121)]
+        [FilterTotal("release", 640, 0), FilterTotal("statement", 519, 121)]
     )
-
-
-def test_funnel_must_add_up(tmp_path: Path):
-    path = tmp_path / "funnel.tsv"
-    path.write_text(FUNNEL)
-    assert read_funnel(path)[1] == FunnelStep("statement", 520, 120)
-    path.write_text(FUNNEL.replace("505\t15", "505\t14"))
-    with pytest.raises(UserError, match="branch keeps 505 and drops 14 of the 520 tasks that statement kept"):
-        read_funnel(path)
-    path.write_text("a\tb\n1\t2\n")
-    with pytest.raises(UserError, match="is not a funnel"):
-        read_funnel(path)
-    path.write_text("filter\tkept\tdropped\treason\n")
-    with pytest.raises(UserError, match="has no rows"):
-        read_funnel(path)
 
 
 def test_rewards(tmp_path: Path):
