@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.tasks.miniature.statement import KIND_PHRASES, problem_statement
 from lightning_smith.tasks.miniature.table import (
     SOURCE_COLUMNS,
     MiniTask,
@@ -219,12 +218,6 @@ def test_patch_of_another_text_is_refused() -> None:
         one_line_patch("core.py", "a\nb\n", 2, "c", "d")
     with pytest.raises(UserError, match="line 9 does not read"):
         one_line_patch("core.py", "a\nb\n", 9, "c", "d")
-
-
-def test_statement_text() -> None:
-    said = problem_statement("clamp", "boltons/mathutils.py", "cmp", 40, 46)
-    assert said == "clamp in boltons/mathutils.py is broken: a comparison is wrong in lines 40-46."
-    assert list(KIND_PHRASES) == ["arith", "bool", "cmp", "const"]
 
 
 def test_committed_sources_load() -> None:

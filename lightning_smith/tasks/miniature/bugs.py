@@ -2,7 +2,7 @@
 
 SWE-smith's modifiers ask `flip()` at every place they could change, and change many at once. Here it says
 yes at exactly one place, so that each modifier is enumerated place by place, and every bug is one line whose
-repair is one `sed` (see `edits`). Needs `envs/smith`.
+repair is one `sed` that the tiny policy can write (`mini.conversation`). Needs `envs/smith`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from swesmith.bug_gen.adapters.python import PythonEntity, get_entities_from_fil
 from swesmith.bug_gen.procedural.python import operations
 from swesmith.bug_gen.procedural.python.base import PythonProceduralModifier
 
-from lightning_smith.tasks.miniature.edits import repair, usable_path
+from lightning_smith.mini.conversation import find_repair
+from lightning_smith.tasks.miniature.window import usable_path
 
 MAX_SITES = 40
 """Places tried for each function and modifier."""
@@ -159,9 +160,9 @@ def _entity_bugs(entity: PythonEntity, lines: list[str], path: str) -> Iterator[
             if changed is None:
                 continue
             line, buggy = changed
-            edit = repair(buggy, lines[line - 1])
-            if edit is not None:
-                logical = edit.old in (" and ", " or ")
+            repair = find_repair(buggy, lines[line - 1])
+            if repair is not None:
+                logical = repair[0] in (" and ", " or ")
                 yield line, buggy, modifier.name, "bool" if logical else kind
 
 

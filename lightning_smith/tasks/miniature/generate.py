@@ -36,8 +36,8 @@ from lightning_smith.files import (
     write_json,
     write_jsonl,
 )
+from lightning_smith.mini.conversation import problem_statement
 from lightning_smith.progress import Progress
-from lightning_smith.tasks.miniature.edits import choose_window
 from lightning_smith.tasks.miniature.reference import (
     FileReference,
     choose_test_files,
@@ -45,10 +45,10 @@ from lightning_smith.tasks.miniature.reference import (
     tests_by_function,
 )
 from lightning_smith.tasks.miniature.sources import unpack_sdist
-from lightning_smith.tasks.miniature.statement import problem_statement
 from lightning_smith.tasks.miniature.table import Source, replace_line
 from lightning_smith.tasks.miniature.testing import Testbed, byte_compile
 from lightning_smith.tasks.miniature.validate import Validator
+from lightning_smith.tasks.miniature.window import choose_window
 
 VERSION = 1
 """Raise it when generated candidates change: work folders of another version are not used."""

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.tasks.miniature.statement import KIND_PHRASES
+from lightning_smith.mini.conversation import KINDS
 
 ROLES = ("train", "heldout", "demo")
 """train and heldout become repositories and tasks; demo is read for demonstrations only."""
@@ -84,7 +84,7 @@ class MiniTask:
     entity: str
     """The function that holds the bug, without its class."""
     kind: str
-    """A key of `statement.KIND_PHRASES`."""
+    """A key of `mini.conversation.KINDS`."""
     modifier: str
     """SWE-smith's name of the modifier that made the bug."""
     line: int
@@ -278,8 +278,8 @@ def _task(row: dict[str, Any], tests: dict[str, dict[str, list[str]]], where: st
     unknown = sorted(set(row) - set(_TYPES) - {"branch"})
     if unknown:
         raise UserError(f"{where} has the unknown field {unknown[0]}: remove it")
-    if row["kind"] not in KIND_PHRASES:
-        raise UserError(f"{where} has the kind {row['kind']!r}: use one of {', '.join(KIND_PHRASES)}")
+    if row["kind"] not in KINDS:
+        raise UserError(f"{where} has the kind {row['kind']!r}: use one of {', '.join(KINDS)}")
     _check_relative(row["path"], where)
     window = row["window"]
     if len(window) != 2 or not 1 <= window[0] <= row["line"] <= window[1]:
