@@ -109,14 +109,13 @@ class HubSource:
 
     def _call(self, name: str, request: Callable[[], Any]) -> Any:
         """The result of a request; a UserError for what the hub refuses or if it cannot be reached."""
-        import httpx
-
         try:
             return request()
-        except (OSError, ValueError, httpx.HTTPError, self._hub.errors.EntryNotFoundError) as error:
+        except Exception as error:  # the client lets the errors of its HTTP library through, which changes
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+            first_line = str(error).strip().split("\n")[0].rstrip(".")
+            reason = f"{type(error).__name__}: {first_line}"
             raise UserError(
                 f"cannot fetch {name} of {self.label} ({reason}): "
                 "check data set, revision and network, then run the same command again"

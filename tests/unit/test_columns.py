@@ -1,0 +1,205 @@
+"""SWE-smith shards: what is read, and what is refused in one sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from swe_smith_rows import make_row, write_shard
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_jsonl, write_jsonl
+from lightning_smith.tasks.columns import SCHEMA, Task, check_schema, iter_batches, read_tasks, write_parquet
+from lightning_smith.tasks.image_names import list_images
+
+UNICODE_ROWS = Path(__file__).parent.parent / "data" / "unicode_line_ends.jsonl"
+STRINGS = pa.list_(pa.string())
+
+
+def replace_field(name: str, *fields: pa.Field) -> pa.Schema:
+    """SCHEMA with one column replaced by others, or by none."""
+    return pa.schema([new for old in SCHEMA for new in (fields if old.name == name else (old,))])
+
+
+def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
+    rows = [
+        make_row(number, PASS_TO_PASS=[f"t.py::p[{i} - x]" for i in range(number)]) for number in range(70)
+    ]
+    shards = [write_shard(tmp_path / "b.parquet", rows[40:]), write_shard(tmp_path / "a.parquet", rows[:40])]
+    tasks = list(read_tasks(shards))
+    assert [task.to_row() for task in tasks] == rows
+    assert [Task.from_row(json.loads(json.dumps(task.to_row()))) for task in tasks] == tasks
+
+
+def test_only_the_columns_asked_for_are_read_in_small_batches(tmp_path: Path) -> None:
+    path = write_shard(tmp_path / "a.parquet", [make_row(number) for number in range(10)], row_group_size=4)
+    batches = list(iter_batches([path], ("problem_statement", "instance_id"), batch_rows=3))
+    assert all(batch.schema.names == ["problem_statement", "instance_id"] for batch in batches)
+    assert max(batch.num_rows for batch in batches) == 3
+    assert sum(batch.num_rows for batch in batches) == 10
+
+
+def test_large_types_and_foreign_metadata_are_read_as_the_plain_ones(tmp_path: Path) -> None:
+    large = pa.schema(
+        [
+            pa.field(f.name, pa.large_list(pa.large_string()) if f.type == STRINGS else pa.large_string())
+            for f in SCHEMA
+        ],
+        metadata={"huggingface": "{}"},
+    )
+    path = write_shard(tmp_path / "a.parquet", [make_row(1)], large)
+    check_schema(path)
+    (batch,) = iter_batches([path], SCHEMA.names)
+    assert batch.schema.equals(SCHEMA, check_metadata=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "changes", "message"),
+    [
+        (replace_field("repo"), {}, "lacks the column repo"),
+        (
+            replace_field("image_name", pa.field("image", pa.string())),
+            {"image": "x"},
+            "lacks the column image_name and has the unknown column image",
+        ),
+        (
+            replace_field("repo", pa.field("repo", pa.string()), pa.field("base_commit", pa.string())),
+            {"base_commit": "x"},
+            "has the unknown column base_commit",
+        ),
+        (
+            replace_field("FAIL_TO_PASS", pa.field("FAIL_TO_PASS", pa.string())),
+            {"FAIL_TO_PASS": '["t.py::a"]'},
+            "has JSON text instead of lists in the column FAIL_TO_PASS",
+        ),
+        (
+            replace_field("PASS_TO_PASS", pa.field("PASS_TO_PASS", pa.list_(pa.int64()))),
+            {"PASS_TO_PASS": [1]},
+            r"has the type list<.*int64.*> instead of list<.*string> in the column PASS_TO_PASS",
+        ),
+        (
+            replace_field("patch", pa.field("patch", pa.binary())),
+            {"patch": b"x"},
+            "has the type binary instead of string in the column patch",
+        ),
+        (SCHEMA, {"PASS_TO_PASS": ["t.py::b", None]}, "has a null inside a list of the column PASS_TO_PASS"),
+        (SCHEMA, {"FAIL_TO_PASS": None}, "has a row without FAIL_TO_PASS"),
+    ],
+)
+def test_a_shard_of_another_shape_is_refused(
+    tmp_path: Path, schema: pa.Schema, changes: dict[str, object], message: str
+) -> None:
+    path = write_shard(tmp_path / "bad.parquet", [make_row(1), make_row(2, **changes)][1:], schema)
+    with pytest.raises(UserError, match=rf"bad\.parquet {message}") as caught:
+        check_schema(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_null_far_down_the_shard_is_found(tmp_path: Path) -> None:
+    rows = [make_row(number) for number in range(1200)]
+    rows[1111]["FAIL_TO_PASS"] = ["t.py::a", None]
+    with pytest.raises(UserError, match="null inside a list of the column FAIL_TO_PASS"):
+        check_schema(write_shard(tmp_path / "a.parquet", rows))
+
+
+@pytest.mark.parametrize("name", ["instance_id", "image_name", "patch", "repo"])
+def test_only_the_statement_may_be_null(tmp_path: Path, name: str) -> None:
+    path = write_shard(
+        tmp_path / "a.parquet", [make_row(1, problem_statement=None), make_row(2, **{name: None})]
+    )
+    with pytest.raises(UserError, match=f"has a row without {name}"):
+        list(read_tasks([path]))
+
+
+def test_an_id_in_two_shards_names_both(tmp_path: Path) -> None:
+    first = write_shard(tmp_path / "one.parquet", [make_row(1), make_row(2)])
+    second = write_shard(tmp_path / "two.parquet", [make_row(3), make_row(1)])
+    message = f"{re.escape(make_row(1)['instance_id'])} is in .*one.parquet and again in .*two.parquet"
+    for shards in ([first, second], [second, first]):
+        with pytest.raises(UserError, match=message):
+            list(iter_batches(shards, ("instance_id",)))
+    with pytest.raises(UserError, match=r"is in .*one\.parquet and again in .*one\.parquet"):
+        list(iter_batches([first, first], ("instance_id",)))
+
+
+def test_absent_and_damaged_files_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.parquet does not exist"):
+        check_schema(tmp_path / "none.parquet")
+    whole = write_shard(tmp_path / "a.parquet", [make_row(number) for number in range(50)])
+    data = whole.read_bytes()
+    whole.write_bytes(data[:-20])
+    with pytest.raises(UserError, match="is no readable parquet file"):
+        check_schema(whole)
+    whole.write_bytes(b"")
+    with pytest.raises(UserError, match="is no readable parquet file"):
+        check_schema(whole)
+
+
+def test_statements_with_unicode_line_ends_keep_their_bytes(tmp_path: Path) -> None:
+    """U+2028, U+2029 and U+0085 are text: ten rows stay ten rows through parquet and JSON lines."""
+    rows = list(read_jsonl(UNICODE_ROWS))
+    assert len(rows) == 10
+    path = write_shard(tmp_path / "a.parquet", rows)
+    tasks = list(read_tasks([path]))
+    write_jsonl(tmp_path / "a.jsonl", [task.to_row() for task in tasks])
+    again = [Task.from_row(row) for row in read_jsonl(tmp_path / "a.jsonl")]
+    assert again == tasks
+    digests = {
+        index: hashlib.sha256(task.problem_statement.encode()).hexdigest()
+        for index, task in enumerate(again)
+        if task.problem_statement
+    }
+    assert digests[1].startswith("a6b5415faaeb4f84")
+    assert digests == {
+        index: hashlib.sha256(row["problem_statement"].encode()).hexdigest()
+        for index, row in enumerate(rows)
+        if row["problem_statement"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"FAIL_TO_PASS": '["a"]'}, "has a FAIL_TO_PASS that is no list of strings"),
+        ({"PASS_TO_PASS": ["a", None]}, "has a PASS_TO_PASS that is no list of strings"),
+        ({"patch": None}, "has a patch that is no string"),
+        ({"problem_statement": 1}, "has a problem_statement that is no string"),
+    ],
+)
+def test_a_bad_json_row_is_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=f"row 7 {message}"):
+        Task.from_row(make_row(1, **changes), "row 7")
+    with pytest.raises(UserError, match="row 7 lacks repo"):
+        Task.from_row({name: value for name, value in make_row(1).items() if name != "repo"}, "row 7")
+
+
+def test_writing_twice_gives_the_same_bytes_and_a_failure_leaves_the_old_file(tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_pylist([make_row(1)], schema=SCHEMA)
+    write_parquet(tmp_path / "d" / "a.parquet", SCHEMA, [batch])
+    first = (tmp_path / "d" / "a.parquet").read_bytes()
+
+    def broken():
+        yield batch
+        raise UserError("stopped")
+
+    with pytest.raises(UserError, match="stopped"):
+        write_parquet(tmp_path / "d" / "a.parquet", SCHEMA, broken())
+    assert (tmp_path / "d" / "a.parquet").read_bytes() == first
+    assert [path.name for path in (tmp_path / "d").iterdir()] == ["a.parquet"]
+    write_parquet(tmp_path / "d" / "a.parquet", SCHEMA, [batch])
+    assert (tmp_path / "d" / "a.parquet").read_bytes() == first
+
+
+def test_images_of_a_release(tmp_path: Path) -> None:
+    names = ["swesmith/b", "swesmith/a", "swesmith/b"]
+    path = write_shard(tmp_path / "a.parquet", [make_row(i, image_name=name) for i, name in enumerate(names)])
+    assert list_images([path]) == ["a", "b"]
+    with pytest.raises(UserError, match="has 3 rows instead of 4"):
+        list_images([path], 4)
+    other = write_shard(tmp_path / "b.parquet", [make_row(9, image_name="other/a")])
+    with pytest.raises(UserError, match="swesmith/a and other/a share the key a"):
+        list_images([path, other])

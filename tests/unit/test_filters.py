@@ -1,0 +1,290 @@
+"""The published filters and the ledger: every row is kept once or dropped once, with its reason."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from swe_smith_rows import IMAGE, load_script, make_row, write_shard
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_jsonl
+from lightning_smith.tasks.columns import SCHEMA, read_tasks
+from lightning_smith.tasks.filters import REASONS_BY_FILTER, branch, statement, test_count
+from lightning_smith.tasks.filters.decisions import Decisions, decide, read_decisions, write_decisions
+from lightning_smith.tasks.funnel import (
+    FilterTotal,
+    FunnelRow,
+    funnel_rows,
+    read_funnel,
+    release_ids,
+    totals,
+    write_candidates,
+    write_funnel,
+)
+
+UNICODE_ROWS = Path(__file__).parent.parent / "data" / "unicode_line_ends.jsonl"
+FAST = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def batch_of(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+
+
+def run_all(shards: list[Path], folder: Path, branches: dict[str, set[str]], limit: int) -> dict[str, bytes]:
+    """All filters, the ledger and the candidates; returns the bytes of every file."""
+    steps = [
+        (statement.NAME, statement.COLUMNS, statement.reasons),
+        (branch.NAME, branch.COLUMNS, partial(branch.reasons, branches=branches)),
+        (test_count.NAME, test_count.COLUMNS, partial(test_count.reasons, limit=limit)),
+    ]
+    filters: list[Decisions] = []
+    for name, columns, reasons in steps:
+        decisions = decide(name, shards, columns, reasons, filters[-1] if filters else None)
+        write_decisions(folder / f"{name}.tsv", decisions)
+        filters.append(read_decisions(folder / f"{name}.tsv"))
+        assert filters[-1] == decisions
+    write_funnel(folder / "funnel.tsv", funnel_rows(release_ids(shards), filters))
+    write_candidates(folder / "candidates.parquet", shards, filters[-1].kept)
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "null"),
+        ("", "empty"),
+        (" \r\n\t\u00a0\u2003\u3000\u2028\u0085", "whitespace"),
+        ("\u200b\ufeff", "invisible"),
+        (" \u200d \u2060\u00ad", "invisible"),
+        ("\u3164\u2800", "invisible"),
+        ("\x00", "invisible"),
+        ("x", None),
+        ("\u200b.", None),
+        ("\U0001f600", None),
+        ("\u0301", None),
+    ],
+)
+def test_why_a_statement_is_dropped(text: str | None, reason: str | None) -> None:
+    assert statement.why_dropped(text) == reason
+    assert statement.reasons(batch_of([make_row(1, problem_statement=text)])) == [reason]
+
+
+def test_the_rows_with_unicode_line_ends(tmp_path: Path) -> None:
+    rows = list(read_jsonl(UNICODE_ROWS))
+    shard = write_shard(tmp_path / "in" / "a.parquet", rows)
+    decisions = decide(statement.NAME, [shard], statement.COLUMNS, statement.reasons, None)
+    by_index = {index: decisions.reasons[row["instance_id"]] for index, row in enumerate(rows)}
+    assert by_index == {
+        0: None, 1: None, 2: None, 3: None, 4: "whitespace", 5: "invisible",
+        6: "null", 7: "empty", 8: "whitespace", 9: None,
+    }  # fmt: skip
+    (tmp_path / "out").mkdir()
+    run_all([shard], tmp_path / "out", {rows[0]["image_name"]: {row["instance_id"] for row in rows}}, 200)
+    survivors = list(read_tasks([tmp_path / "out" / "candidates.parquet"]))
+    assert [task.to_row() for task in survivors] == [rows[index] for index in (0, 1, 2, 3, 9)]
+    assert [(row.reason, row.dropped) for row in read_funnel(tmp_path / "out" / "funnel.tsv")[1:5]] == [
+        ("null", 1), ("empty", 1), ("whitespace", 2), ("invisible", 1),
+    ]  # fmt: skip
+
+
+def test_branches() -> None:
+    rows = [make_row(1), make_row(2), make_row(3, image_name="swesmith/other")]
+    known = {IMAGE: {rows[0]["instance_id"], rows[2]["instance_id"]}, "swesmith/other": set()}
+    assert branch.reasons(batch_of(rows), known) == [None, "not_in_image", "not_in_image"]
+    with pytest.raises(UserError, match=r"the branches of image swesmith/other .* are not known"):
+        branch.reasons(batch_of(rows), {IMAGE: set()})
+
+
+@pytest.mark.parametrize(
+    ("fails", "passes", "reason"),
+    [
+        (1, 199, None),
+        (1, 200, "too_many_tests"),
+        (201, 0, "too_many_tests"),
+        (0, 0, None),
+    ],
+)
+def test_both_lists_are_counted_together(fails: int, passes: int, reason: str | None) -> None:
+    row = make_row(
+        1, FAIL_TO_PASS=[f"f{i}" for i in range(fails)], PASS_TO_PASS=[f"p{i}" for i in range(passes)]
+    )
+    assert test_count.reasons(batch_of([make_row(0), row]), 200) == [None, reason]
+
+
+def test_a_test_named_twice_counts_once() -> None:
+    names = [f"t{i}" for i in range(200)]
+    row = make_row(1, FAIL_TO_PASS=names[:3], PASS_TO_PASS=names + names[:50])
+    assert test_count.reasons(batch_of([row]), 200) == [None]
+    assert test_count.reasons(batch_of([row]), 199) == ["too_many_tests"]
+
+
+def test_a_sliced_batch_is_counted_by_its_own_rows() -> None:
+    rows = [make_row(i, PASS_TO_PASS=[f"t{j}" for j in range(i)]) for i in range(6)]
+    assert test_count.reasons(batch_of(rows).slice(2, 3), 4) == [None, None, "too_many_tests"]
+
+
+statements = st.one_of(
+    st.none(), st.sampled_from(["", " ", "\u200b", "Broken.", "\u2028x"]), st.text(max_size=4)
+)
+releases = st.lists(
+    st.tuples(statements, st.booleans(), st.lists(st.sampled_from("abcdef"), max_size=6), st.integers(0, 2)),
+    max_size=14,
+)
+
+
+@FAST
+@given(release=releases, data=st.data())
+def test_the_filters_partition_any_release_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory, release: list[Any], data: st.DataObject
+) -> None:
+    rows = [
+        make_row(number, problem_statement=text, FAIL_TO_PASS=tests[:2], PASS_TO_PASS=tests[2:])
+        for number, (text, _, tests, _) in enumerate(release)
+    ]
+    branches = {IMAGE: {row["instance_id"] for row, item in zip(rows, release, strict=True) if item[1]}}
+    outcomes = []
+    for order in (range(len(rows)), data.draw(st.permutations(range(len(rows))))):
+        folder = tmp_path_factory.mktemp("run")
+        parts: dict[int, list[dict[str, Any]]] = {0: [], 1: [], 2: []}
+        for place in order:
+            shard = release[place][3] if order == range(len(rows)) else data.draw(st.integers(0, 2))
+            parts[shard].append(rows[place])
+        shards = [write_shard(folder / "in" / f"{name}.parquet", part) for name, part in parts.items()]
+        for again, given_order in enumerate((shards, shards[::-1])):
+            (folder / f"out{again}").mkdir()
+            outcomes.append(run_all(given_order, folder / f"out{again}", branches, 3))
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+
+    ledger = read_funnel(folder / "out0" / "funnel.tsv")
+    assert ledger[0] == FunnelRow("release", len(rows), 0, "-")
+    for above, row in pairwise(ledger):
+        assert row.kept + row.dropped == above.kept
+    seen: list[str] = []
+    for name in REASONS_BY_FILTER:
+        decisions = read_decisions(folder / "out0" / f"{name}.tsv")
+        assert set(decisions.reasons) == {row["instance_id"] for row in rows} - set(seen)
+        seen += sorted(set(decisions.reasons) - decisions.kept)
+    survivors = pq.read_table(folder / "out0" / "candidates.parquet").to_pylist()
+    assert sorted(seen + [row["instance_id"] for row in survivors]) == sorted(
+        row["instance_id"] for row in rows
+    )
+    assert survivors == [row for row in rows if row["instance_id"] not in seen]
+    assert ledger[-1].kept == len(survivors)
+
+
+def test_the_ledger_as_a_file(tmp_path: Path) -> None:
+    rows = [make_row(number) for number in range(5)]
+    rows[1]["problem_statement"] = None
+    rows[2]["problem_statement"] = ""
+    rows[3]["PASS_TO_PASS"] = [f"t{i}" for i in range(300)]
+    (tmp_path / "out").mkdir()
+    shard = write_shard(tmp_path / "a.parquet", rows)
+    files = run_all([shard], tmp_path / "out", {IMAGE: {row["instance_id"] for row in rows[:4]}}, 200)
+    assert files["funnel.tsv"].decode() == (
+        "filter\tkept\tdropped\treason\n"
+        "release\t5\t0\t-\n"
+        "statement\t4\t1\tnull\n"
+        "statement\t3\t1\tempty\n"
+        "statement\t3\t0\twhitespace\n"
+        "statement\t3\t0\tinvisible\n"
+        "branch\t2\t1\tnot_in_image\n"
+        "test_count\t1\t1\ttoo_many_tests\n"
+    )
+    assert files["statement.tsv"].decode().splitlines()[1:3] == [
+        f"{rows[0]['instance_id']}\tkept\t",
+        f"{rows[1]['instance_id']}\tdropped\tnull",
+    ]
+    assert totals(read_funnel(tmp_path / "out" / "funnel.tsv")) == [
+        FilterTotal("release", 5, 0),
+        FilterTotal("statement", 3, 2),
+        FilterTotal("branch", 2, 1),
+        FilterTotal("test_count", 1, 1),
+    ]
+
+
+def test_decisions_of_other_shards_are_refused(tmp_path: Path) -> None:
+    shard = write_shard(tmp_path / "a.parquet", [make_row(1)])
+    foreign = Decisions("statement", {make_row(2)["instance_id"]: None})
+    with pytest.raises(UserError, match=r"the filter statement kept .*00000002, which no shard holds"):
+        decide(branch.NAME, [shard], branch.COLUMNS, partial(branch.reasons, branches={}), foreign)
+    for filters in ([foreign], [Decisions("statement", {})]):
+        with pytest.raises(UserError, match="do not fit the rows left for it"):
+            funnel_rows(release_ids([shard]), filters)
+    with pytest.raises(UserError, match="gives the unknown reason 'mood'"):
+        funnel_rows({"a"}, [Decisions("statement", {"a": "mood"})])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "instance_id\tdecision\treason\na\tkept\t",
+        "instance_id\tdecision\treason\na\tkept\tnull\n",
+        "instance_id\tdecision\treason\na\tdropped\t\n",
+        "instance_id\tdecision\treason\na\tmaybe\t\n",
+        "instance_id\tdecision\treason\na\tkept\t\na\tkept\t\n",
+        "instance_id\treason\n",
+    ],
+)
+def test_damaged_decisions_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.tsv").write_text(text)
+    with pytest.raises(UserError, match=r"x\.tsv"):
+        read_decisions(tmp_path / "x.tsv")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "filter\tkept\tdropped\treason\n",
+        "filter\tkept\tdropped\treason\nrelease\t5\t0\t-\nstatement\t3\t1\tnull\n",
+        "filter\tkept\tdropped\treason\nrelease\tfive\t0\t-\n",
+        "filter\tkept\tdropped\treason\nrelease\t5\t0\t-",
+    ],
+)
+def test_a_damaged_ledger_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "funnel.tsv").write_text(text)
+    with pytest.raises(UserError, match=r"funnel\.tsv"):
+        read_funnel(tmp_path / "funnel.tsv")
+
+
+def test_absent_files_and_unwritable_ids_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        read_decisions(tmp_path / "none.tsv")
+    with pytest.raises(UserError, match="does not exist"):
+        read_funnel(tmp_path / "none.tsv")
+    for name in ("", "a\tb", "a\nb"):
+        with pytest.raises(UserError, match="is empty or holds a tab"):
+            write_decisions(tmp_path / "x.tsv", Decisions("statement", {name: None}))
+
+
+def test_the_scripts_from_shards_to_candidates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [make_row(1), make_row(2, problem_statement=" "), make_row(3)]
+    folder = tmp_path / "da ta é"
+    shards = [
+        str(write_shard(folder / "raw" / "train-00000-of-00002.parquet", rows[:2])),
+        str(write_shard(folder / "raw" / "train-00001-of-00002.parquet", rows[2:])),
+    ]
+    listed = {"image_name": IMAGE, "digest": "sha256:0", "branches": [row["instance_id"] for row in rows[:2]]}
+    (folder / "branches.json").write_text(json.dumps(listed))
+    out = {name: str(folder / "filters" / f"{name}.tsv") for name in REASONS_BY_FILTER}
+    shared = ["--shards", *shards]
+    load_script("filter_statement").main([*shared, "--out", out["statement"]])
+    branches = ["--branches", str(folder / "branches.json")]
+    step = [*shared, "--previous", out["statement"], *branches, "--out", out["branch"]]
+    load_script("filter_branch").main(step)
+    step = [*shared, "--previous", out["branch"], "--limit", "200", "--out", out["test_count"]]
+    load_script("filter_test_count").main(step)
+    results = ["--funnel", str(folder / "funnel.tsv"), "--candidates", str(folder / "candidates.parquet")]
+    load_script("collect_candidates").main([*shared, "--decisions", *out.values(), *results])
+    assert pq.read_table(folder / "candidates.parquet").to_pylist() == rows[:1]
+    assert "filter branch: 2 rows, 1 kept, 1 not_in_image" in capsys.readouterr().out
