@@ -41,8 +41,8 @@ from lightning_smith.progress import Progress
 from lightning_smith.tasks.miniature.reference import (
     FileReference,
     choose_test_files,
+    files_by_function,
     run_reference,
-    tests_by_function,
 )
 from lightning_smith.tasks.miniature.sources import unpack_sdist
 from lightning_smith.tasks.miniature.table import Source, replace_line
@@ -127,7 +127,7 @@ class PackageWork:
             raise UserError(
                 f"module {error.name} is missing: run with uv run --frozen --project envs/smith"
             ) from None
-        covering = tests_by_function(reference, MAX_FILE_SECONDS)
+        covering = files_by_function(reference, MAX_FILE_SECONDS)
         names = bugs.source_files(self.tree, self.source.source)
         found = [bug for name in names for bug in bugs.bugs_of_file(self.tree, name, set(covering))]
         rng = random.Random(self.source.key)

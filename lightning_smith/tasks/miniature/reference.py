@@ -77,7 +77,7 @@ def _clean(run: TestRun) -> bool:
     return run.returncode == 0 and "failed" not in run.outcomes.values()
 
 
-def tests_by_function(
+def files_by_function(
     reference: dict[str, FileReference], max_seconds: float
 ) -> dict[tuple[str, int], list[str]]:
     """The usable test files, no slower than `max_seconds`, that execute each function."""
