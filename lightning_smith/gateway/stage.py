@@ -1,0 +1,71 @@
+"""A stage that is many rollouts: run what its log lacks, keep what is there, count what has no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from lightning_smith.errors import UserError
+from lightning_smith.gateway.dispatch import MAX_WINDOW, Finished, RolloutRequest, dispatch
+from lightning_smith.gateway.launch import Stack
+from lightning_smith.gateway.log import RolloutLog
+from lightning_smith.progress import Progress
+from lightning_smith.rollout.outcome import RolloutRecord
+
+
+def run_logged(
+    stage: str,
+    requests: Sequence[RolloutRequest],
+    log: RolloutLog,
+    start: Callable[[], AbstractContextManager[Stack]],
+    *,
+    retries: int = 2,
+    max_invalid_fraction: float = 0.0,
+    window: int = MAX_WINDOW,
+    on_finished: Callable[[Finished], None] = lambda finished: None,
+) -> list[RolloutRecord]:
+    """Run the requests without a valid record in `log`; returns one record a request, sorted.
+
+    Services start (`start()`) only if something is missing. Each result is passed to `on_finished`, then
+    logged, so that whatever the callback keeps is there for every logged record. Raises UserError if more
+    than `max_invalid_fraction` of all requests have no valid record in the end; what is valid stays in the
+    log.
+    """
+    missing = [request for request in requests if (request.instance_id, request.sample) not in log.done()]
+    if missing:
+        progress = Progress(stage, len(requests), done=len(requests) - len(missing))
+        with start() as stack:
+            results = dispatch(
+                stack.gateway,
+                missing,
+                window=window,
+                retries=retries,
+                check=stack.check,
+                agent=stack.agent,
+                model=stack.policy.model_name,
+                model_revision=stack.policy.revision,
+            )
+            for finished in results:
+                on_finished(finished)
+                log.append(finished.record)
+                progress.step(reward=finished.record.reward)
+        progress.close()
+    wanted = {(request.instance_id, request.sample) for request in requests}
+    records = [record for record in log.records() if (record.instance_id, record.sample) in wanted]
+    refuse_invalid(stage, records, log, max_invalid_fraction)
+    return records
+
+
+def refuse_invalid(
+    stage: str, records: Sequence[RolloutRecord], log: RolloutLog, max_invalid_fraction: float
+) -> None:
+    """Raise UserError if too many records carry no verdict, with their number and one of the causes."""
+    invalid = [record for record in records if not record.valid]
+    if len(invalid) > max_invalid_fraction * len(records):
+        example = invalid[-1]
+        raise UserError(
+            f"{len(invalid)} of {len(records)} rollouts of {stage} have no verdict after all retries "
+            f"(allowed: {max_invalid_fraction:.1%}), such as {example.instance_id} sample {example.sample} "
+            f"({example.outcome}: {example.error}): remedy that and run the same command again, "
+            f"{log.path} keeps the others"
+        )

@@ -1,0 +1,138 @@
+"""The difficulty probe: a few rollouts of every drawn task with the policy before training.
+
+tasks = draw_tasks(read_ids(candidates), count, seed)[shard::shards]
+run_probe(ProbeSettings(...), tasks) -> records, one a (task, sample), from the durable log
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import hash_json, sha256_file, write_json, write_jsonl
+from lightning_smith.gateway.dispatch import AGENT_CLASS, RolloutRequest
+from lightning_smith.gateway.launch import PolicyServer, Stack
+from lightning_smith.gateway.log import RolloutLog
+from lightning_smith.gateway.stage import run_logged
+from lightning_smith.probe.draw import seeded_order
+from lightning_smith.probe.rows import select_rows
+from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
+
+
+@dataclass(frozen=True)
+class ProbeSettings:
+    """What a probe needs; folders are made if absent, `agent_settings` are the limits of the agent loop."""
+
+    tasks: Path
+    images: Path
+    work: Path
+    log: Path
+    policy: PolicyServer
+    seed: int
+    samples: int = 4
+    temperature: float = 1.0
+    max_rollouts: int = 16
+    retries: int = 2
+    max_invalid_fraction: float = 0.0
+    agent_settings: dict[str, Any] = field(default_factory=dict)
+    rollout_timeout_s: int = 600
+    logs: Path | None = None
+    agent: str = AGENT_CLASS
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def draw_tasks(instance_ids: Sequence[str], count: int | None, seed: int) -> list[str]:
+    """`count` instances (None: all) in a seeded order; a higher count only adds to a lower one.
+
+    Raises UserError if there are fewer.
+    """
+    if count is not None and count > len(instance_ids):
+        raise UserError(f"{count} tasks are to be probed, but there are {len(instance_ids)} candidates")
+    return seeded_order(instance_ids, seed)[:count]
+
+
+def probe_requests(tasks: Sequence[str], samples: int, seed: int, timeout_s: int) -> list[RolloutRequest]:
+    """All rollouts of a probe, sample by sample, so that a killed run has seen as many tasks as possible.
+
+    The gateway's train mode gives the probe its temperature, and no reward is read from it.
+    """
+    return [
+        RolloutRequest(
+            instance_id=task,
+            sample=sample,
+            seed=rollout_seed(seed, task, sample),
+            is_train=True,
+            grade=True,
+            timeout_s=timeout_s,
+        )
+        for sample in range(samples)
+        for task in tasks
+    ]
+
+
+def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutRecord]:
+    """Probe these tasks, going on from `settings.log`; one record a (task, sample), sorted.
+
+    Raises UserError if the log is of another run (seed, policy), if services die, or if more rollouts than
+    allowed have no verdict.
+    """
+    requests = probe_requests(tasks, settings.samples, settings.seed, settings.rollout_timeout_s)
+    log = RolloutLog(settings.log)
+    seeds = {(request.instance_id, request.sample): request.seed for request in requests}
+    log.require(seeds=seeds, model=settings.policy.model_name, model_revision=settings.policy.revision)
+
+    def start() -> Stack:
+        return Stack(
+            settings.work,
+            policy=settings.policy,
+            stage_file=write_stage_file(settings, tasks),
+            max_rollouts=settings.max_rollouts,
+            train_temperature=settings.temperature,
+            logs=settings.logs,
+            agent=settings.agent,
+            environment=settings.environment,
+        )
+
+    return run_logged(
+        "probe",
+        requests,
+        log,
+        start,
+        retries=settings.retries,
+        max_invalid_fraction=settings.max_invalid_fraction,
+    )
+
+
+def write_stage_file(settings: ProbeSettings, tasks: Sequence[str]) -> Path:
+    """Write the probed rows and the settings that all agents read; returns the settings' path."""
+    rows = settings.work / "tasks.jsonl"
+    write_jsonl(rows, select_rows(settings.tasks, list(tasks)))
+    path = settings.work / "stage.json"
+    write_json(
+        path,
+        {
+            "tasks": str(rows.resolve()),
+            "images": str(settings.images.resolve()),
+            "scratch": str((settings.work / "scratch").resolve()),
+            "trajectories": str((settings.work / "trajectories").resolve()),
+            "model": settings.policy.model_name,
+            "model_revision": settings.policy.revision,
+            "agent": settings.agent_settings,
+        },
+    )
+    return path
+
+
+def folder_revision(model_dir: Path) -> str:
+    """Revision of a policy kept in a folder: a hash over its configuration, tokenizer and weights.
+
+    Raises UserError if the folder holds no weights.
+    """
+    files = sorted(path for path in model_dir.glob("*") if path.suffix in (".json", ".jinja", ".safetensors"))
+    if not any(path.suffix == ".safetensors" for path in files):
+        raise UserError(f"{model_dir} holds no *.safetensors: it is not a Hugging Face folder of a policy")
+    hashes = {path.name: sha256_file(path) for path in files if path.name != "recipe.json"}
+    return "sha256:" + hash_json(hashes)[:16]

@@ -1,0 +1,84 @@
+"""Probe tasks: roll the policy out a few times on each, and log every outcome.
+
+Run it again after an interruption: it goes on from its log, and no rollout with a verdict is run twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from lightning_smith.errors import run_script
+from lightning_smith.files import write_jsonl
+from lightning_smith.gateway.launch import PolicyServer
+from lightning_smith.probe.rows import read_ids
+from lightning_smith.probe.run import ProbeSettings, draw_tasks, folder_revision, run_probe
+from lightning_smith.process import exit_when_orphaned, stage_lock
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add(
+        "--tasks", type=Path, required=True, help="candidates, parquet or JSON lines with SWE-smith's columns"
+    )
+    add("--count", type=int, default=0, help="how many of them are drawn; 0 (the default) for all")
+    add("--samples", type=int, default=4, help="rollouts a task (default %(default)s)")
+    add("--seed", type=int, required=True, help="of the draw and of every rollout's own seed")
+    add("--shard", type=int, default=0, help="which part of the drawn tasks, from 0 (default %(default)s)")
+    add("--shards", type=int, default=1, help="number of parts (default %(default)s)")
+    add("--model", type=Path, required=True, help="Hugging Face folder of the policy")
+    add("--model-name", required=True, help="name of the policy in requests and records")
+    add("--model-revision", help="revision in the records (default: a hash of the folder)")
+    add("--dtype", default="float32", help="of the policy server (default %(default)s)")
+    add("--temperature", type=float, default=1.0, help="of the policy (default %(default)s)")
+    add("--images", type=Path, required=True, help="folder of the images")
+    add("--work", type=Path, required=True, help="folder for services, trajectories and scratch trees")
+    add("--logs", type=Path, help="folder of the services' logs (default: logs/ in --work)")
+    add("--log", type=Path, required=True, help="live log: one record a finished rollout, read on a rerun")
+    add("--out", type=Path, required=True, help="finished log, written last")
+    add("--settings", type=json.loads, default={}, help="JSON of the agent's limits, as in config.yaml")
+    add("--max-rollouts", type=int, default=16, help="rollouts at once (default %(default)s)")
+    add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
+    add("--max-invalid-fraction", type=float, default=0.0, help="may lack a verdict, 0..1 (default 0)")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    exit_when_orphaned()
+    with stage_lock(args.log.parent, f"probe-{args.log.stem}"):
+        policy = PolicyServer(
+            model_dir=args.model,
+            model_name=args.model_name,
+            revision=args.model_revision or folder_revision(args.model),
+            dtype=args.dtype,
+        )
+        settings = ProbeSettings(
+            tasks=args.tasks,
+            images=args.images,
+            work=args.work,
+            log=args.log,
+            policy=policy,
+            seed=args.seed,
+            samples=args.samples,
+            temperature=args.temperature,
+            max_rollouts=args.max_rollouts,
+            retries=args.retries,
+            max_invalid_fraction=args.max_invalid_fraction,
+            agent_settings=args.settings,
+            rollout_timeout_s=args.settings.get("rollout_timeout_s", 600),
+            logs=args.logs,
+        )
+        tasks = draw_tasks(read_ids(args.tasks), args.count or None, args.seed)[args.shard :: args.shards]
+        records = run_probe(settings, tasks)
+        write_jsonl(args.out, (record.to_dict() for record in records))
+        solved = sum(record.reward == 1.0 for record in records)
+        print(f"{len(records)} rollouts of {len(tasks)} tasks, {solved} solved, in {args.out}")
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,97 @@
+"""The probe through real services: killed, run again, and what its log says."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from gateway_stack import AGENT, FOLDER, Mark, StubPolicy
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_jsonl, write_jsonl
+from lightning_smith.probe.run import ProbeSettings, run_probe
+from lightning_smith.rollout.outcome import rollout_seed
+
+pytestmark = pytest.mark.e2e
+
+
+def candidates(folder: Path, names: list[str]) -> Path:
+    write_jsonl(folder / "tasks.jsonl", ({"instance_id": name, "patch": ""} for name in names))
+    return folder / "tasks.jsonl"
+
+
+def settings(folder: Path, mark: Mark, **changes: object) -> ProbeSettings:
+    values = {
+        "tasks": folder / "tasks.jsonl",
+        "images": folder / "images",
+        "work": folder / "work",
+        "log": folder / "live.jsonl",
+        "policy": StubPolicy(),
+        "seed": 5,
+        "max_rollouts": 8,
+        "agent": AGENT,
+        "environment": mark.environment(),
+        **changes,
+    }
+    return ProbeSettings(**values)  # type: ignore[arg-type]
+
+
+RUN = """
+import sys
+from pathlib import Path
+from gateway_stack import Mark
+from test_gateway_probe import settings
+from lightning_smith.errors import run_script
+from lightning_smith.probe.run import run_probe
+from lightning_smith.process import stage_lock
+def main():
+    folder = Path(sys.argv[1])
+    with stage_lock(folder, "probe"):
+        run_probe(settings(folder, Mark(sys.argv[2])), sys.argv[3:])
+run_script(main)
+"""
+
+
+def test_killed_probe_goes_on_without_repeating(tmp_path: Path) -> None:
+    mark, names = Mark(), [f"slow-{i}" for i in range(6)]
+    candidates(tmp_path, names)
+    command = [sys.executable, "-c", textwrap.dedent(RUN), str(tmp_path), mark.value, *names]
+    environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    first = subprocess.Popen(command, env=environment)
+    log = tmp_path / "live.jsonl"
+    deadline = time.monotonic() + 60
+    while not log.exists() or log.read_bytes().count(b"\n") < 5:
+        assert time.monotonic() < deadline and first.poll() is None
+        time.sleep(0.05)
+    first.kill()
+    first.wait()
+    kept = log.read_bytes()
+    log.write_bytes(kept + b'{"instance_id": "slow-')  # as if it had died while it wrote
+    subprocess.run(command, env=environment, check=True)
+    assert log.read_bytes().startswith(kept)
+    records = list(read_jsonl(log))
+    keys = [(row["instance_id"], row["sample"]) for row in records]
+    assert sorted(keys) == [(name, sample) for name in names for sample in range(4)]
+    assert all(row["seed"] == rollout_seed(5, row["instance_id"], row["sample"]) for row in records)
+    assert mark.processes() == []
+    # With everything done no service starts.
+    (tmp_path / "work/logs/gateway.log").unlink()
+    assert len(run_probe(settings(tmp_path, mark), names)) == 24
+    assert not (tmp_path / "work/logs/gateway.log").exists()
+    with pytest.raises(UserError, match="give this run another log"):
+        run_probe(settings(tmp_path, mark, seed=6), names)
+
+
+def test_rollouts_without_verdict_fail_the_probe_but_keep_the_rest(tmp_path: Path) -> None:
+    mark, names = Mark(), ["ok-1", "crash-1"]
+    candidates(tmp_path, names)
+    with pytest.raises(
+        UserError, match=r"4 of 8 rollouts of probe have no verdict .*allowed: 10\.0%.*crash-1"
+    ):
+        run_probe(settings(tmp_path, mark, retries=0, max_invalid_fraction=0.1), names)
+    records = run_probe(settings(tmp_path, mark, retries=0, max_invalid_fraction=0.5), names)
+    assert [record.valid for record in records] == [False] * 4 + [True] * 4
+    assert len([row for row in read_jsonl(tmp_path / "live.jsonl") if row["instance_id"] == "ok-1"]) == 4
