@@ -1,0 +1,259 @@
+"""Roll a checkpoint out on held-out tasks and write its predictions.
+
+    predict(PredictSettings(...), tasks) -> predictions below `settings.out`
+
+The rollouts are those of training, in the gateway's validation mode and without grading: what they leave is
+a patch. A rollout that ended without submitting gives an empty patch. One that has no outcome after all
+retries, because a service or the machine failed, gives no prediction at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from lightning_smith.errors import UserError
+from lightning_smith.evaluation.predictions import Prediction, write_predictions
+from lightning_smith.files import hash_json, sha256_file, write_atomic, write_json, write_jsonl
+from lightning_smith.gateway.dispatch import AGENT_CLASS, Finished, RolloutRequest
+from lightning_smith.gateway.launch import PolicyServer, Stack
+from lightning_smith.gateway.log import RolloutLog
+from lightning_smith.gateway.stage import run_logged
+from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
+
+AGENT_SETTINGS = (
+    "max_turns",
+    "max_tokens",
+    "observation_chars",
+    "command_timeout_s",
+    "rollout_timeout_s",
+    "max_format_errors",
+)
+"""Limits of the agent that go into the settings of a results table, by their names in `agent` of
+config.yaml."""
+
+
+@dataclass(frozen=True)
+class PredictSettings:
+    """What an evaluation's rollouts need.
+
+    `work` holds what is big or live: the log, patches, trajectories, services' logs. `agent` is the section
+    of that name of config.yaml; `context` the tokens that the policy can hold, prompt and answer.
+    """
+
+    dataset: str
+    dataset_file: Path
+    images: Path
+    work: Path
+    out: Path
+    policy: PolicyServer
+    recipe: str
+    step: int
+    samples: int
+    seed: int
+    temperature: float
+    context: int
+    agent: Mapping[str, Any]
+    max_rollouts: int = 16
+    retries: int = 2
+    max_invalid_fraction: float = 0.02
+    logs: Path | None = None
+    agent_class: str = AGENT_CLASS
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def shown(self) -> dict[str, Any]:
+        """The settings that a score depends on: equal for all rows of one results table."""
+        templates = {key: value for key, value in self.agent.items() if key.endswith("_template")}
+        return {
+            **{key: self.agent[key] for key in AGENT_SETTINGS},
+            "templates_sha256": hash_json(templates),
+            "temperature": self.temperature,
+            "context": self.context,
+            "seed": self.seed,
+        }
+
+
+def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> list[RolloutRecord]:
+    """Roll out every task `samples` times and write predictions; goes on from the log of an interrupted run.
+
+    Writes `sample_<k>/preds.jsonl` and `sample_<k>/rollouts.jsonl` below `settings.out`, and `run.json`,
+    which says what they were made with, last. Raises UserError if services die or too many rollouts have no
+    outcome.
+    """
+    ids = [task["instance_id"] for task in tasks]
+    dataset_sha256 = sha256_file(settings.dataset_file)
+    work = settings.work / _work_key(settings, dataset_sha256)
+    log, patches = RolloutLog(work / "rollouts.jsonl"), Patches(work / "patches")
+    patches.require(log.records())
+    records = run_logged(
+        f"predict {settings.recipe} step {settings.step}",
+        make_requests(settings, ids),
+        log,
+        lambda: _stack(settings, work, tasks),
+        retries=settings.retries,
+        max_invalid_fraction=settings.max_invalid_fraction,
+        on_finished=patches.keep,
+    )
+    for sample in range(settings.samples):
+        mine = [record for record in records if record.sample == sample]
+        folder = settings.out / f"sample_{sample}"
+        write_jsonl(folder / "rollouts.jsonl", (record.to_dict() for record in mine))
+        write_predictions(folder / "preds.jsonl", make_predictions(settings, mine, patches))
+    write_json(settings.out / "run.json", run_summary(settings, ids, dataset_sha256))
+    return records
+
+
+def make_requests(settings: PredictSettings, instance_ids: Sequence[str]) -> list[RolloutRequest]:
+    """All rollouts, sample by sample; each has a seed of its own that a resumed run gives it again."""
+    return [
+        RolloutRequest(
+            instance_id=instance_id,
+            sample=sample,
+            seed=rollout_seed(settings.seed, instance_id, sample),
+            is_train=False,
+            grade=False,
+            timeout_s=int(settings.agent["rollout_timeout_s"]),
+        )
+        for sample in range(settings.samples)
+        for instance_id in instance_ids
+    ]
+
+
+def make_predictions(
+    settings: PredictSettings, records: Sequence[RolloutRecord], patches: Patches
+) -> list[Prediction]:
+    """Predictions of valid rollouts; those that did not submit have an empty patch, invalid ones are left
+    out."""
+    model = f"{settings.policy.model_name}-{settings.recipe}-step-{settings.step}"
+    return [
+        Prediction(record.instance_id, model, patches.read(record) if record.outcome is None else b"")
+        for record in records
+        if record.valid
+    ]
+
+
+class Patches:
+    """Patches of submitted rollouts, one file each, written before the rollout's record is logged."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def keep(self, finished: Finished) -> None:
+        """Store the patch of a rollout that submitted; raises UserError if it left none."""
+        record = finished.record
+        if record.outcome is not None:
+            return
+        if finished.model_patch is None:
+            raise UserError(
+                f"the rollout of {record.instance_id} sample {record.sample} submitted and reported no "
+                "patch: see the controller's log"
+            )
+        write_atomic(self._path(record), finished.model_patch)
+
+    def read(self, record: RolloutRecord) -> bytes:
+        """The patch's bytes; raises UserError if they are not those that the rollout's record names."""
+        path = self._path(record)
+        if not path.exists():
+            raise UserError(f"{path} is gone: delete {self.folder.parent} and run the same command again")
+        patch = path.read_bytes()
+        if record.patch_sha256 not in (None, hashlib.sha256(patch).hexdigest()):
+            raise UserError(
+                f"{path} is not the patch that the rollout reported: delete {self.folder.parent} and run "
+                "the same command again"
+            )
+        return patch
+
+    def require(self, records: Sequence[RolloutRecord]) -> None:
+        """Raise UserError if a patch of a logged rollout is missing or damaged, before anything is
+        started."""
+        for record in records:
+            if record.outcome is None:
+                self.read(record)
+
+    def _path(self, record: RolloutRecord) -> Path:
+        return self.folder / f"{record.instance_id}.{record.sample}.diff"
+
+
+def run_summary(
+    settings: PredictSettings, instance_ids: Sequence[str], dataset_sha256: str
+) -> dict[str, Any]:
+    """What run.json says: which rollouts were planned, and what they were made with."""
+    return {
+        "recipe": settings.recipe,
+        "step": settings.step,
+        "model": settings.policy.model_name,
+        "model_revision": settings.policy.revision,
+        "dataset": settings.dataset,
+        "dataset_sha256": dataset_sha256,
+        "samples": settings.samples,
+        "settings": settings.shown(),
+        "versions": {"agentlightning": metadata.version("agentlightning")},
+        "machine": describe_machine(),
+        "instance_ids": list(instance_ids),
+    }
+
+
+def describe_machine() -> str:
+    """Cores, architecture and memory of this machine, in words."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} {platform.machine()} cores, {memory:.0f} GiB of memory"
+
+
+def _work_key(settings: PredictSettings, dataset_sha256: str) -> str:
+    """Names the folder of the live files: rollouts made under other settings are never taken for these.
+
+    The number of instances and samples is left out, so that a larger evaluation goes on from a smaller one.
+    """
+    basis = {"settings": settings.shown(), "dataset": dataset_sha256, "revision": settings.policy.revision}
+    return hash_json(basis)[:12]
+
+
+def _stack(settings: PredictSettings, work: Path, tasks: Sequence[Mapping[str, Any]]) -> Stack:
+    return Stack(
+        work,
+        policy=settings.policy,
+        stage_file=_write_stage_file(settings, work, tasks),
+        max_rollouts=settings.max_rollouts,
+        val_temperature=settings.temperature,
+        logs=settings.logs,
+        agent=settings.agent_class,
+        environment=dict(settings.environment),
+    )
+
+
+def _write_stage_file(settings: PredictSettings, work: Path, tasks: Sequence[Mapping[str, Any]]) -> Path:
+    """Write what the agents read; neither gold patches nor tests are in it."""
+    rows = work / "tasks.jsonl"
+    write_jsonl(rows, (agent_task(task) for task in tasks))
+    path = work / "stage.json"
+    stage = {
+        "tasks": str(rows.resolve()),
+        "images": str(settings.images.resolve()),
+        "scratch": str((work / "scratch").resolve()),
+        "trajectories": str((work / "trajectories").resolve()),
+        "model": settings.policy.model_name,
+        "model_revision": settings.policy.revision,
+        "agent": dict(settings.agent),
+    }
+    write_json(path, stage)
+    return path
+
+
+def agent_task(task: Mapping[str, Any]) -> dict[str, Any]:
+    """A held-out row in the columns of training tasks, without its solution and its tests."""
+    return {
+        "instance_id": task["instance_id"],
+        "patch": "",
+        "FAIL_TO_PASS": [],
+        "PASS_TO_PASS": [],
+        "image_name": task["image"],
+        "repo": task["repo"],
+        "problem_statement": task["problem_statement"],
+    }

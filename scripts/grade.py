@@ -1,0 +1,89 @@
+"""Grade a checkpoint's predictions with swebench, or gold and empty patches as a control of the grading.
+
+Run it again after an interruption: what was graded stays graded. Needs the environment envs/eval.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lightning_smith.errors import UserError, run_script
+from lightning_smith.evaluation.grade import GradeSettings, control, grade, planned_tasks, read_run
+from lightning_smith.evaluation.predictions import choose_tasks, read_tasks
+from lightning_smith.evaluation.sandbox import SandboxExecutor
+from lightning_smith.files import sha256_file
+from lightning_smith.images.catalogue import ImageCatalogue
+from lightning_smith.process import exit_when_orphaned, stage_lock
+from lightning_smith.rollout.bwrap import Bwrap
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--tasks", type=Path, required=True, help="held-out tasks, parquet in swebench's version 5 format")
+    add("--images", type=Path, required=True, help="folder of the local images")
+    add("--testbed-python", type=Path, required=True, help="interpreter that the tests run with")
+    add("--work", type=Path, required=True, help="folder for logs, reports of instances and scratch trees")
+    add("--timeout", type=float, default=1800.0, help="seconds for an instance's tests (default %(default)s)")
+    add("--workers", type=int, default=2, help="test runs at once (default %(default)s)")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--predictions", type=Path, help="folder with run.json and sample_<k>/preds.jsonl")
+    what.add_argument("--control", choices=("gold", "empty"), help="grade these patches instead")
+    add("--instances", type=int, default=0, help="control: how many tasks are drawn; 0 (the default) for all")
+    add("--seed", type=int, help="control: seed of the draw, the same as in predict")
+    add("--out", type=Path, help="control: summary to write")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Grade and say what came out."""
+    args = parse_args(argv)
+    exit_when_orphaned()
+    tasks = read_tasks(args.tasks)
+    executor = SandboxExecutor(
+        ImageCatalogue(args.images), Bwrap.find(args.testbed_python), args.work / "scratch", args.timeout
+    )
+    settings = GradeSettings(
+        work=args.work,
+        execute=executor,
+        executor="bubblewrap",
+        timeout_s=args.timeout,
+        workers=args.workers,
+    )
+    with stage_lock(args.work, "grade"):
+        if args.control:
+            run_control(args, settings, tasks)
+        else:
+            run_grade(args, settings, tasks)
+
+
+def run_control(args: argparse.Namespace, settings: GradeSettings, tasks: list[dict]) -> None:
+    """Grade the gold or empty patches of the instances that predictions are made for."""
+    if args.out is None or args.seed is None:
+        raise UserError("--control needs --out and --seed")
+    chosen = choose_tasks(tasks, args.instances or None, args.seed)
+    summary = control(args.control, settings, chosen, sha256_file(args.tasks), args.out)
+    print(f"{summary['resolved']} of {summary['instances']} {args.control} patches resolve, in {args.out}")
+    if summary["failed"]:
+        print(f"against expectation: {', '.join(summary['failed'])}")
+
+
+def run_grade(args: argparse.Namespace, settings: GradeSettings, tasks: list[dict]) -> None:
+    """Grade the predictions of one checkpoint."""
+    run = read_run(args.predictions, args.tasks)
+    planned = planned_tasks(tasks, run["instance_ids"])
+    summary = grade(settings, planned, run, args.predictions)
+    counts = ", ".join(f"{count} {name}" for name, count in summary["counts"].items())
+    print(
+        f"{counts} of {summary['instances']} instances x {summary['samples']} samples, in {args.predictions}"
+    )
+    if summary["disagreements"]:
+        ids = ", ".join(f"{item['instance_id']} ({item['sample']})" for item in summary["disagreements"])
+        print(f"the grader of training disagrees on {len(summary['disagreements'])}: {ids}")
+
+
+if __name__ == "__main__":
+    run_script(main)
