@@ -1,0 +1,172 @@
+"""The sandbox leaves what the official runner would: same tree after the patch, same log, nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_smith.errors import UserError
+from lightning_smith.evaluation.harness import ExecutionError
+from lightning_smith.evaluation.sandbox import SandboxExecutor
+from lightning_smith.rollout.bwrap import Bwrap
+
+pytestmark = pytest.mark.e2e
+
+MERGE = """def merge(a, b):
+    if not a:
+        return b
+    else:
+        # replace
+        check(a, b)
+        result = a | b
+        return result
+
+
+def check(a, b):
+    assert isinstance(a, dict) and isinstance(b, dict)
+"""
+FILES = {"merge.py": MERGE, "crlf.py": "x = 1\r\ny = 2\r\n", "notes.txt": "one\ntwo\nthree\nfour\nfive\n"}
+
+HEAD = "diff --git a/merge.py b/merge.py\n--- a/merge.py\n+++ b/merge.py\n"
+BLANK_END = (
+    f"{HEAD}@@ -4,7 +4,8 @@ def merge(a, b):\n     else:\n         # replace\n         check(a, b)\n"
+    "-        result = a | b\n+        result = a.copy()\n+        result.update(b)\n"
+    "         return result\n \n \n"
+)
+BLANK_END_SHA256 = "ebeb6ea3e9fcf5a4f9c893db37d944aaab339d913e6ba41088dde280d07af65f"
+PATCHES = {
+    "clean": BLANK_END,
+    "stripped": BLANK_END.rstrip() + "\n",
+    "drifted context": BLANK_END.replace("# replace", "# merge"),
+    "first hunk fits, second does not": (
+        f"{HEAD}@@ -1,3 +1,3 @@\n-def merge(a, b):\n+def merge(b, a):\n     if not a:\n         return b\n"
+        "@@ -7,2 +7,2 @@\n-        nothing = like(this)\n+        result = b\n         return nothing\n"
+    ),
+    "already applied": f"{HEAD}@@ -1,2 +1,2 @@\n-def union(a, b):\n+def merge(a, b):\n     if not a:\n",
+    "new file": (
+        "diff --git a/new.py b/new.py\nnew file mode 100755\n--- /dev/null\n+++ b/new.py\n"
+        "@@ -0,0 +1 @@\n+x = 1\n"
+    ),
+    "file that exists already": (
+        "diff --git a/notes.txt b/notes.txt\nnew file mode 100644\n--- /dev/null\n+++ b/notes.txt\n"
+        "@@ -0,0 +1 @@\n+x\n"
+    ),
+    "deletion": (
+        "diff --git a/notes.txt b/notes.txt\ndeleted file mode 100644\n--- a/notes.txt\n+++ /dev/null\n"
+        "@@ -1,5 +0,0 @@\n-one\n-two\n-three\n-four\n-five\n"
+    ),
+    "carriage returns": "--- a/crlf.py\n+++ b/crlf.py\n@@ -1,2 +1,2 @@\n-x = 1\r\n+x = 3\r\n y = 2\r\n",
+    "no newline at the end": f"{HEAD}@@ -1,2 +1,2 @@\n-def merge(a, b):\n+def merge(b, a):\n     if not a:",
+    "no patch": "I would change line 7.\n",
+    "outside of the tree": "--- a/../escape.py\n+++ b/../escape.py\n@@ -0,0 +1 @@\n+x = 1\n",
+}
+LISTING = "#!/bin/bash\ncd /testbed\nfind . -type f | LC_ALL=C sort | xargs -d '\\n' sha256sum\n"
+
+
+class OneTree:
+    """A catalogue whose only image holds FILES."""
+
+    def __getitem__(self, name: str) -> OneTree:
+        if name != "acme/widget":
+            raise UserError(f"there is no image {name}")
+        return self
+
+    def checkout(self, revision: str, dest: Path) -> None:
+        write_files(dest)
+
+
+def write_files(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    for name, text in FILES.items():
+        (folder / name).write_bytes(text.encode())
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Bwrap:
+    try:
+        return Bwrap.find()
+    except UserError as error:
+        pytest.skip(str(error))
+
+
+def executor(sandbox: Bwrap, tmp_path: Path, timeout_s: float = 60.0) -> SandboxExecutor:
+    return SandboxExecutor(OneTree(), sandbox, tmp_path / "scratch", timeout_s)  # type: ignore[arg-type]
+
+
+ROW: dict[str, Any] = {"image": "acme/widget", "base_commit": "b"}
+
+
+def official_tree(folder: Path, patch: bytes) -> str | None:
+    """Files after the official runner's attempts, run as it runs them: in a git work tree; None if all
+    fail."""
+    write_files(folder)
+    (folder.parent / "patch.diff").write_bytes(patch)
+    name = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for command in (["init", "-q"], ["add", "-A"], [*name, "commit", "-qm", "base"]):
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+    def succeeds(command: str) -> bool:
+        return subprocess.run(["bash", "-c", command], cwd=folder, capture_output=True).returncode == 0
+
+    attempts = [
+        "git apply --verbose",
+        "git apply --verbose --3way",
+        "git apply --verbose --reject",
+        "patch --batch --forward --fuzz=5 -p1 -i",
+    ]
+    for number, attempt in enumerate(attempts):
+        if number:
+            succeeds("git checkout -- . ; git clean -fd")
+        if succeeds(f"{attempt} ../patch.diff"):
+            break
+    else:
+        if not succeeds("git apply --check --reverse ../patch.diff"):
+            return None
+    listing = "find . -type f -not -path './.git/*' | LC_ALL=C sort | xargs -d '\\n' sha256sum"
+    return subprocess.run(["bash", "-c", listing], cwd=folder, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_the_tree_is_that_of_the_official_attempts(name: str, sandbox: Bwrap, tmp_path: Path):
+    patch = PATCHES[name].encode()
+    execution = executor(sandbox, tmp_path)(ROW, LISTING, patch)
+    expected = official_tree(tmp_path / "official" / "tree", patch)
+    assert execution.applied == (expected is not None)
+    if expected is not None:
+        assert execution.log.decode() == expected
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_blank_context_at_the_end_reaches_the_sandbox_whole(sandbox: Bwrap, tmp_path: Path):
+    patch = PATCHES["clean"].encode()
+    assert hashlib.sha256(patch).hexdigest() == BLANK_END_SHA256
+    script = "#!/bin/bash\ncd /testbed\ncat merge.py\n"
+    done = executor(sandbox, tmp_path)(ROW, script, patch)
+    assert done.applied
+    assert b"result.update(b)" in done.log
+
+
+def test_log_has_both_streams_in_their_order(sandbox: Bwrap, tmp_path: Path):
+    script = "#!/bin/bash\nset -x\n: '>>>>> Start'\necho out\necho err >&2\nprintf '\\xff\\n'\nexit 3\n"
+    done = executor(sandbox, tmp_path)(ROW, script, b"")
+    assert (
+        done.log
+        == b"+ : '>>>>> Start'\n+ echo out\nout\n+ echo err\nerr\n+ printf '\\xff\\n'\n\xff\n+ exit 3\n"
+    )
+    assert (done.applied, done.timed_out) == (True, False)
+
+
+def test_time_limit(sandbox: Bwrap, tmp_path: Path):
+    done = executor(sandbox, tmp_path, timeout_s=1.0)(ROW, "#!/bin/bash\necho before\nsleep 60\n", b"")
+    assert done.timed_out
+    assert done.log == b"before\n"
+    assert 1.0 <= done.seconds < 20
+
+
+def test_what_the_machine_lacks_is_not_the_patch_s_fault(sandbox: Bwrap, tmp_path: Path):
+    with pytest.raises(ExecutionError, match="there is no image acme/other"):
+        executor(sandbox, tmp_path)(ROW | {"image": "acme/other"}, LISTING, b"")
