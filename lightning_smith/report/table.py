@@ -17,7 +17,8 @@ from lightning_smith.report.published import PublishedRow
 from lightning_smith.report.results import Row, shared_settings
 
 GAP_NAMES = {"max": "largest", "mean": "mean", "k3": "k3 estimate of the KL divergence"}
-"""Figures of the log-probability gap between rollout engine and trainer, by key of a manifest's metrics."""
+"""Figures of the log-probability gap between rollout engine and trainer: `gap_<key>` in a manifest's
+metrics, and `gap_<key>_replay` with the recorded experts replayed."""
 
 
 def claim(row: Row, checkpoints_compared: int) -> str:
@@ -177,16 +178,15 @@ def _controls(controls: Mapping[str, Any]) -> list[str]:
 
 
 def _gap_lines(manifests: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[str]:
-    """The gap between rollout engine and trainer with and without replayed experts, where a manifest states
-    it."""
+    """The gap between rollout engine and trainer with and without replayed experts, where a manifest has
+    both."""
     cells = []
     for (recipe, step), manifest in sorted(manifests.items()):
-        gap = manifest.get("metrics", {}).get("router_replay_gap")
-        if gap:
-            cells += [
-                (recipe, str(step), label, f"{gap['without'][key]:.2g}", f"{gap['with'][key]:.2g}")
-                for key, label in GAP_NAMES.items()
-            ]
+        metrics = manifest.get("metrics") or {}
+        for key, label in GAP_NAMES.items():
+            anew, replayed = metrics.get(f"gap_{key}"), metrics.get(f"gap_{key}_replay")
+            if anew is not None and replayed is not None:
+                cells.append((recipe, str(step), label, f"{anew:.2g}", f"{replayed:.2g}"))
     if not cells:
         return []
     head = (
@@ -197,10 +197,7 @@ def _gap_lines(manifests: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[s
         "experts replayed (R3)",
     )
     lines = ["## Router replay: rollout engine against trainer", ""]
-    lines += [
-        "The same tokens under the same weights, measured in the last update before the checkpoint.",
-        "",
-    ]
+    lines += ["The same tokens under the same weights, in the update that made the checkpoint.", ""]
     return [*lines, *_table(head, cells, right=(1, 3, 4))]
 
 

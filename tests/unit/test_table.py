@@ -153,10 +153,8 @@ def test_recipes_of_one_policy_share_its_base():
 
 
 def test_controls_and_replay_gap():
-    gap = {
-        "without": {"max": 5.2, "mean": 0.0024, "k3": 4.6e-4},
-        "with": {"max": 0.26, "mean": 0.0011, "k3": 2.3e-5},
-    }
+    gap = {"gap_max": 5.2, "gap_mean": 0.0024, "gap_k3": 4.6e-4}
+    replay = {"gap_max_replay": 0.26, "gap_mean_replay": 0.0011, "gap_k3_replay": 2.3e-5}
     text = render_markdown(
         make_rows([BASE], seed=0),
         title="Results",
@@ -164,7 +162,7 @@ def test_controls_and_replay_gap():
             "gold": {"instances": 9, "resolved": 8, "failed": ["a__b-1"]},
             "empty": {"instances": 9, "resolved": 0, "failed": []},
         },
-        manifests={("moe", 64): {"metrics": {"router_replay_gap": gap}}, ("dense", 64): {"metrics": {}}},
+        manifests={("moe", 64): {"metrics": gap | replay}, ("dense", 64): {"metrics": {"loss": 1.0}}},
     )
     assert "- 8 of 9 gold patches resolve; against expectation: a__b-1." in text
     assert "- 0 of 9 instances resolve without a patch." in text
