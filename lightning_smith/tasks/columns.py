@@ -1,4 +1,4 @@
-"""SWE-smith rows: the columns, checks of a release's shards, and reading them a few hundred rows at a time.
+"""SWE-smith rows: the columns, checks of a release's shards, and reading them a batch of rows at a time.
 
     for batch in iter_batches(shards, ("instance_id", "problem_statement")): ...
     for task in read_tasks([Path("data/candidates.parquet")]): ...
@@ -36,8 +36,8 @@ SCHEMA = pa.schema(
 )
 """Only problem_statement may be null; a list may be empty but holds no null."""
 
-BATCH_ROWS = 512
-"""Rows decoded at a time: about 45 MB of the release with all columns."""
+BATCH_ROWS = 64
+"""Rows decoded at a time: 6 MB of the release on average, 120 MB where every row has 22,000 tests."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def iter_batches(
 
 def read_tasks(shards: Iterable[Path]) -> Iterator[Task]:
     """The rows as `Task`, one at a time; errors as in `iter_batches`."""
-    for batch in iter_batches(shards, SCHEMA.names, batch_rows=64):
+    for batch in iter_batches(shards, SCHEMA.names):
         for row in batch.to_pylist():
             yield Task.from_row(row, f"row {row['instance_id']}")
 

@@ -18,12 +18,14 @@ import pyarrow as pa
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import write_atomic
-from lightning_smith.tasks.columns import BATCH_ROWS, SCHEMA, iter_batches, write_parquet
+from lightning_smith.tasks.columns import SCHEMA, iter_batches, write_parquet
 from lightning_smith.tasks.filters import REASONS_BY_FILTER
 from lightning_smith.tasks.filters.decisions import Decisions, only_rows
 
 HEADER = ("filter", "kept", "dropped", "reason")
 RELEASE = "release"
+ROW_GROUP = 1000
+"""Rows of the candidates written at a time, some 20 MB at 200 tests a row."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,6 @@ def _spill(scratch: Path, shards: Iterable[Path], kept: set[str]) -> dict[str, t
 def _in_order(scratch: Path, places: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
     """The rows of an Arrow file at these places, in this order."""
     with pa.memory_map(str(scratch)) as source, pa.ipc.open_file(source) as file:
-        for start in range(0, len(places), BATCH_ROWS):
-            chosen = places[start : start + BATCH_ROWS]
+        for start in range(0, len(places), ROW_GROUP):
+            chosen = places[start : start + ROW_GROUP]
             yield pa.concat_batches([file.get_batch(batch).slice(row, 1) for batch, row in chosen])
