@@ -1,0 +1,37 @@
+"""Make the miniature's MoE warm start: cut a dense policy into experts and train on.
+
+--dense is the dense policy before its last stage: `4-choosing` in the --work of make_warm_start.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from lightning_smith.errors import run_script
+from lightning_smith.mini.upcycle import train_moe
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--dense", type=Path, required=True, help="folder of the dense policy to start from")
+    parser.add_argument(
+        "--demonstrations", type=Path, required=True, help="file made by make_demonstrations.py"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="policy folder to write")
+    parser.add_argument("--work", type=Path, required=True, help="folder for finished stages and checkpoints")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda; the weights depend on it")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="CPU threads; the weights depend on it (default 1)"
+    )
+    arguments = parser.parse_args(argv)
+    torch.set_num_threads(arguments.threads)
+    train_moe(arguments.dense, arguments.demonstrations, arguments.out, arguments.work, arguments.device)
+
+
+if __name__ == "__main__":
+    run_script(main)
