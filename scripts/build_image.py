@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_smith.errors import run_script
 from lightning_smith.images.build import build_image
-from lightning_smith.tasks.miniature.release import find_source, image_recipe
+from lightning_smith.tasks.miniature.release import image_recipe, task_source
 from lightning_smith.tasks.miniature.table import load_sources
 
 
@@ -26,7 +26,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    source = find_source(load_sources(args.sources), args.package)
+    source = task_source(load_sources(args.sources), args.package)
     build_image(args.out, image_recipe(source, args.sdist, args.tasks), args.testbed_python)
 
 

@@ -161,13 +161,13 @@ def _texts(
     for task in load_tasks(tasks, role):
         by_package.setdefault(task.package, []).append(task)
     for package, members in sorted(by_package.items()):
-        source = find_source(sources, package)
+        source = task_source(sources, package)
         files = read_sdist(sdists / source.filename, source.sha256)
         for task in members:
             yield task, source, source_text(task, files)
 
 
-def find_source(sources: Iterable[Source], package: str) -> Source:
+def task_source(sources: Iterable[Source], package: str) -> Source:
     """The row of sources.tsv whose tasks are used; UserError if there is none."""
     for source in sources:
         if source.package == package and source.role != "demo":
