@@ -1,0 +1,86 @@
+"""How difficult each candidate is for the base policy, and which ones training uses.
+
+INPUTS   {data}/candidates.parquet, images, the base policy
+OUTPUTS  {data}/probe/log.jsonl, {data}/{train_dataset_mixed,val_dataset_filtered}.jsonl
+"""
+
+
+rule probe:
+    """Roll the base policy out a few times on each candidate, and log every outcome."""
+    input:
+        candidates=rules.collect_candidates.output.candidates,
+        images=local_images("train"),
+        environments=ROLLOUT_ENVIRONMENTS,
+    output:
+        f"{DATA}/probe/log.jsonl",
+    log:
+        f"{LOGS}/probe/probe.log",
+    benchmark:
+        f"{WORK}/benchmarks/probe.tsv"
+    threads: 2
+    resources:
+        machine="A",
+    params:
+        model=config["policies"][config["probe"]["policy"]]["model"],
+        name=config["probe"]["policy"],
+        tasks=config["probe"]["tasks"] or 0,
+        samples=config["probe"]["samples"],
+        temperature=config["probe"]["temperature"],
+        seed=config["probe"]["seed"],
+        max_invalid=config["probe"]["max_invalid_fraction"],
+        agent=dump_json(config["agent"]),
+    message:
+        "probe the candidates"
+    shell:
+        "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
+        " --seed {params.seed} --model {params.model:q} --model-name {params.name} --temperature {params.temperature}"
+        " --images {WORK}/images --work {WORK}/probe --logs {LOGS}/probe --log {WORK}/probe/live.jsonl"
+        " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule select_by_difficulty:
+    """Choose training tasks from the probe log alone."""
+    input:
+        rules.probe.output,
+    output:
+        table=f"{DATA}/probe/selection.tsv",
+        summary=f"{DATA}/probe/selection.json",
+    log:
+        f"{LOGS}/select_by_difficulty.log",
+    resources:
+        machine="any",
+    params:
+        samples=config["probe"]["samples"],
+        mixed=config["selection"]["mixed_limit"],
+        failed=config["selection"]["all_failed_sample"],
+        seed=config["selection"]["seed"],
+    message:
+        "select tasks by difficulty"
+    shell:
+        "python scripts/select_by_difficulty.py --log {input:q} --samples {params.samples} --mixed-limit {params.mixed}"
+        " --all-failed {params.failed} --seed {params.seed} --out {output.table:q} --summary {output.summary:q}"
+        " 2>&1 | tee -i {log:q}"
+
+
+rule split:
+    """Hold validation tasks aside."""
+    input:
+        selection=rules.select_by_difficulty.output.table,
+        candidates=rules.collect_candidates.output.candidates,
+    output:
+        train=f"{DATA}/train_dataset_mixed.jsonl",
+        val=f"{DATA}/val_dataset_filtered.jsonl",
+        summary=f"{DATA}/split.json",
+    log:
+        f"{LOGS}/split.log",
+    resources:
+        machine="any",
+    params:
+        validation=config["selection"]["validation_tasks"],
+        seed=config["selection"]["seed"],
+    message:
+        "split into training and validation"
+    shell:
+        "python scripts/split.py --selection {input.selection:q} --tasks {input.candidates:q}"
+        " --validation {params.validation} --seed {params.seed} --train {output.train:q} --val {output.val:q}"
+        " --summary {output.summary:q} 2>&1 | tee -i {log:q}"

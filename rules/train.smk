@@ -1,0 +1,84 @@
+"""Reinforcement learning in segments that end at the recipe's checkpoints, and their export.
+
+INPUTS   {data}/train_dataset_mixed.jsonl, the policy before training, images
+OUTPUTS  {results}/train/{recipe}/step_{step}.json, {results}/export/{recipe}/step_{step}.json
+"""
+
+
+def segment_start(wildcards):
+    """The manifest of the checkpoint before this one; nothing before the first."""
+    before = step_before(wildcards.recipe, int(wildcards.step))
+    return [f"{RESULTS}/train/{wildcards.recipe}/step_{before}.json"] if before else []
+
+
+rule train_segment:
+    """Train one recipe from its checkpoint before up to this step."""
+    input:
+        segment_start,
+        tasks=ancient(rules.split.output.train),
+        images=local_images("train"),
+        environments=ROLLOUT_ENVIRONMENTS,
+    output:
+        f"{RESULTS}/train/{{recipe}}/step_{{step}}.json",
+    log:
+        f"{LOGS}/train/{{recipe}}_{{step}}.log",
+    benchmark:
+        f"{WORK}/benchmarks/train_segment/{{recipe}}_{{step}}.tsv"
+    threads: 2
+    resources:
+        machine="B",
+        gpu=4,
+    params:
+        recipe=lambda wildcards: dump_json(RECIPES[wildcards.recipe]),
+        model=lambda wildcards: policy_of(wildcards.recipe)["model"],
+        agent=dump_json(config["agent"]),
+    message:
+        "train {wildcards.recipe} to step {wildcards.step}"
+    shell:
+        "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
+        " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q}"
+        " --images {WORK}/images --agent {params.agent:q} --work {WORK}/train --logs {LOGS}/train/{wildcards.recipe}"
+        " --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule export_checkpoint:
+    """Write a checkpoint in Hugging Face format and prove that it is the trained one."""
+    input:
+        rules.train_segment.output,
+    output:
+        f"{RESULTS}/export/{{recipe}}/step_{{step}}.json",
+    log:
+        f"{LOGS}/export/{{recipe}}_{{step}}.log",
+    resources:
+        machine="B",
+    params:
+        model=lambda wildcards: policy_of(wildcards.recipe)["model"],
+    message:
+        "export {wildcards.recipe} step {wildcards.step}"
+    shell:
+        "uv run --frozen --project envs/mini python scripts/export_checkpoint.py --manifest {input:q}"
+        " --model {params.model:q} --export {WORK}/export/{wildcards.recipe}/step_{wildcards.step} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
+
+
+def last_checkpoints(kind):
+    """Manifests of the last checkpoint of every recipe whose policy is of this kind."""
+    return [
+        f"{RESULTS}/train/{name}/step_{recipe['checkpoints'][-1]}.json"
+        for name, recipe in RECIPES.items()
+        if policy_of(name)["kind"] == kind
+    ]
+
+
+rule train_dense:
+    """Every recipe that trains the dense policy, to its last checkpoint."""
+    localrule: True
+    input:
+        last_checkpoints("dense"),
+
+
+rule train_moe:
+    """Every recipe that trains the mixture of experts, to its last checkpoint."""
+    localrule: True
+    input:
+        last_checkpoints("moe"),

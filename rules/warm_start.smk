@@ -1,0 +1,75 @@
+"""The miniature's policies before reinforcement learning, made from nothing. assets/miniature/warm_start is the result.
+
+INPUTS   demonstration sdists (role `demo` in assets/miniature/sources.tsv)
+OUTPUTS  {work}/made/warm_start/{dense,moe}/model.safetensors
+"""
+
+DEMO_SDISTS = [f"{WORK}/sdists/{source.filename}" for source in SOURCES.values() if source.role == "demo"]
+
+
+rule make_demonstrations:
+    """Find one-line edits in packages that no task uses."""
+    input:
+        sdists=DEMO_SDISTS,
+        heldout=f"{ASSETS}/tasks/heldout.jsonl",
+    output:
+        f"{WORK}/made/demonstrations.jsonl",
+    log:
+        f"{LOGS}/make_demonstrations.log",
+    resources:
+        machine="any",
+    message:
+        "make demonstrations"
+    shell:
+        "python scripts/make_demonstrations.py --sources {ASSETS}/sources.tsv --sdists {WORK}/sdists"
+        " --exclude-lines {input.heldout:q} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule make_warm_start:
+    """Train the dense policy on demonstrations, from random weights (half an hour on one core)."""
+    input:
+        demonstrations=rules.make_demonstrations.output,
+        environment=f"{WORK}/envs/mini.json",
+    output:
+        f"{WORK}/made/warm_start/dense/model.safetensors",
+    log:
+        f"{LOGS}/make_warm_start.log",
+    resources:
+        machine="any",
+    params:
+        out=lambda wildcards, output: Path(output[0]).parent,
+    message:
+        "train the dense warm start"
+    shell:
+        "uv run --frozen --project envs/mini python scripts/make_warm_start.py --demonstrations {input.demonstrations:q}"
+        " --work {WORK}/warm_start --out {params.out:q} 2>&1 | tee -i {log:q}"
+
+
+rule make_moe_warm_start:
+    """Make the mixture of experts from the dense policy's next to last stage."""
+    input:
+        demonstrations=rules.make_demonstrations.output,
+        dense=rules.make_warm_start.output,
+        environment=f"{WORK}/envs/mini.json",
+    output:
+        f"{WORK}/made/warm_start/moe/model.safetensors",
+    log:
+        f"{LOGS}/make_moe_warm_start.log",
+    resources:
+        machine="any",
+    params:
+        out=lambda wildcards, output: Path(output[0]).parent,
+    message:
+        "train the mixture-of-experts warm start"
+    shell:
+        "uv run --frozen --project envs/mini python scripts/make_moe_warm_start.py"
+        " --dense {WORK}/warm_start/4-choosing --demonstrations {input.demonstrations:q} --work {WORK}/warm_start"
+        " --out {params.out:q} 2>&1 | tee -i {log:q}"
+
+
+rule warm_start:
+    """Both warm starts of the miniature from nothing, under {work}/made/warm_start."""
+    localrule: True
+    input:
+        rules.make_warm_start.output,
+        rules.make_moe_warm_start.output,

@@ -1,0 +1,107 @@
+"""The workflow as a user sees it: targets, plans under every profile, lint, refusals."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PROFILES = ("mini", "k8s", "b200")
+TARGETS = (
+    "all", "prepare_data", "probe", "train_dense", "train_moe", "evaluate_verified", "results_table", "figures",
+    "warm_start", "make_tasks",
+)  # fmt: skip
+
+
+def snakemake(*arguments: str, cwd: Path, timeout_s: float = 120, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "snakemake", *arguments],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a fresh clone holds (committed files), without results of earlier runs."""
+    clone = tmp_path_factory.mktemp("clone") / "repo"
+    names = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True
+    ).stdout
+    clone.mkdir()
+    for name in filter(None, names.decode().split("\0")):
+        source, target = ROOT / name, clone / name
+        if source.is_symlink() or source.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_symlink():
+                target.symlink_to(os.readlink(source))
+            else:
+                target.hardlink_to(source) if source.stat().st_dev == target.parent.stat().st_dev else (
+                    target.write_bytes(source.read_bytes())
+                )
+    return clone
+
+
+@pytest.mark.parametrize("profile", [*PROFILES, None])
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_has_a_plan_under_every_profile(checkout: Path, profile: str | None, target: str) -> None:
+    arguments = ["--profile", profile] if profile else []
+    plan = snakemake(*arguments, "-n", "--quiet", "rules", "--", target, cwd=checkout)
+    assert plan.returncode == 0, plan.stderr[-2000:]
+
+
+def test_every_public_target_is_listed_with_a_sentence(checkout: Path) -> None:
+    listing = snakemake("--list-target-rules", cwd=checkout)
+    assert listing.returncode == 0
+    for target in TARGETS:
+        assert re.search(rf"^{target}$|^{target}\s", listing.stdout + listing.stderr, re.M), target
+
+
+def test_lint_finds_nothing(checkout: Path) -> None:
+    lint = snakemake("--profile", "mini", "--lint", cwd=checkout)
+    assert lint.returncode == 0, lint.stdout[-3000:] + lint.stderr[-3000:]
+
+
+def test_no_key_of_the_default_profile_is_set_by_another() -> None:
+    default = yaml.safe_load((ROOT / "profiles/default/profile.yaml").read_text())
+    for profile in PROFILES:
+        other = yaml.safe_load((ROOT / "profiles" / profile / "profile.yaml").read_text()) or {}
+        assert not set(default) & set(other), f"profiles/default would override {profile}"
+
+
+def test_the_miniature_maps_every_rule_of_another_machine_to_the_laptop() -> None:
+    mapped = yaml.safe_load((ROOT / "profiles/mini/profile.yaml").read_text())["set-resources"]
+    text = "\n".join(path.read_text() for path in sorted((ROOT / "rules").glob("*.smk")))
+    needing = re.findall(r"^(?:rule|checkpoint) (\w+):(?:(?!^(?:rule|checkpoint) ).)*?machine=\"[AB]\"", text, re.M | re.S)
+    assert set(needing) == set(mapped)
+    assert all(value == {"machine": "laptop"} for value in mapped.values())
+
+
+def test_training_refuses_a_machine_without_gpus_in_one_sentence(checkout: Path) -> None:
+    run = snakemake("train_moe", cwd=checkout, PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    assert run.returncode == 1
+    assert "must run on machine" in run.stderr
+    assert "snakemake --profile" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_an_unknown_key_is_refused_in_one_sentence(checkout: Path) -> None:
+    run = snakemake("--profile", "mini", "-n", "--config", "colour=red", cwd=checkout)
+    assert run.returncode == 1
+    assert "error: configuration key" in run.stderr
+    assert "colour" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_rule_files_are_short() -> None:
+    for path in sorted((ROOT / "rules").glob("*.smk")):
+        assert len(path.read_text().splitlines()) <= 150, path
