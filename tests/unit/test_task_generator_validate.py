@@ -145,6 +145,7 @@ def test_outcomes_and_executed_functions(
     assert (str(tree / "src" / "demo.py"), 1) in run.functions
     assert (str(tree / "src" / "demo.py"), 9) not in run.functions, "never called"
     assert run.returncode == 1
+    assert 0 < run.cpu_seconds < 60
     assert list(testbed.scratch.iterdir()) == []
 
 
@@ -201,7 +202,7 @@ def test_reference_and_verdicts(testbed: Testbed, tree: Path) -> None:
     names = [name.partition("::")[2] for name in clamp.passed]
     assert names == ["test_inside", "test_named[a]", "test_low"], "an id with two blanks is left out"
     assert not reference["tests/test_odd.py"].usable
-    assert files_by_function(reference, 60.0)["src/demo.py", 1] == ["tests/test_clamp.py"]
+    assert files_by_function(reference)["src/demo.py", 1] == ["tests/test_clamp.py"]
     assert FileReference.from_dict(clamp.to_dict()) == clamp
 
     validator = Validator(testbed, tree, SOURCE, reference)
@@ -230,9 +231,11 @@ def test_edit_within_the_same_second_is_seen(testbed: Testbed, tree: Path) -> No
     assert run.outcomes["tests/test_clamp.py::test_low"] == "failed"
 
 
-def file_reference(tests: int, functions: int, seconds: float = 1.0, usable: bool = True) -> FileReference:
+def file_reference(
+    tests: int, functions: int, seconds: float = 1.0, cpu_seconds: float = 1.0, usable: bool = True
+) -> FileReference:
     covered = tuple(("a.py", line) for line in range(functions))
-    return FileReference(tuple(f"t{n}" for n in range(tests)), usable, seconds, covered)
+    return FileReference(tuple(f"t{n}" for n in range(tests)), usable, seconds, cpu_seconds, covered)
 
 
 def test_choice_of_test_files() -> None:
@@ -240,10 +243,11 @@ def test_choice_of_test_files() -> None:
         "wide": file_reference(10, 50),
         "narrow": file_reference(150, 2),
         "next": file_reference(60, 3),
-        "slow": file_reference(1, 1, seconds=9.0),
+        "slow": file_reference(1, 1, cpu_seconds=1.6),
+        "waits": file_reference(1, 1, seconds=9.0),
         "broken": file_reference(1, 1, usable=False),
     }
-    covering = files_by_function(reference, 2.5)
+    covering = files_by_function(reference)
     assert covering["a.py", 0] == ["wide", "narrow", "next"]
     assert choose_test_files(["wide", "narrow", "next"], reference, 200) == ("narrow",), (
         "210 tests are too many"

@@ -59,7 +59,6 @@ WHOLE_SUITE_PACKAGES = ("isodate",)
 TEST_LIMIT = 200
 """The filter of the published experiment: tasks with more tests are dropped there."""
 
-MAX_FILE_SECONDS = 2.5
 PER_FUNCTION = 6
 
 BLANK_STATEMENTS = (None, "", None, "", " \n", None, "", "\u200b")
@@ -127,7 +126,7 @@ class PackageWork:
             raise UserError(
                 f"module {error.name} is missing: run with uv run --frozen --project envs/smith"
             ) from None
-        covering = files_by_function(reference, MAX_FILE_SECONDS)
+        covering = files_by_function(reference)
         names = bugs.source_files(self.tree, self.source.source)
         found = [bug for name in names for bug in bugs.bugs_of_file(self.tree, name, set(covering))]
         rng = random.Random(self.source.key)

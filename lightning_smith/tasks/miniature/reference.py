@@ -12,6 +12,10 @@ from lightning_smith.tasks.miniature.testing import Testbed, TestRun
 
 TIMEOUT_S = 60.0
 
+MAX_FILE_CPU_S = 1.5
+MAX_FILE_S = 8.0
+"""Slower test files grade no task. What counts is processor time; the second limit is for tests that wait."""
+
 
 @dataclass(frozen=True)
 class FileReference:
@@ -22,7 +26,8 @@ class FileReference:
     usable: bool
     """False if a test failed, the file did not run to its end, or the two runs disagree."""
     seconds: float
-    """The run without tracing."""
+    cpu_seconds: float
+    """Time and processor time of the run without tracing."""
     functions: tuple[tuple[str, int], ...]
     """(path relative to the tree, first line) of the package's functions that ran."""
 
@@ -32,7 +37,7 @@ class FileReference:
     @staticmethod
     def from_dict(row: dict[str, Any]) -> FileReference:
         functions = tuple((name, line) for name, line in row["functions"])
-        return FileReference(tuple(row["passed"]), row["usable"], row["seconds"], functions)
+        return FileReference(**{**row, "passed": tuple(row["passed"]), "functions": functions})
 
 
 def test_files(tree: Path, globs: tuple[str, ...]) -> list[str]:
@@ -61,7 +66,7 @@ def _run_file(testbed: Testbed, tree: Path, source: Source, name: str) -> FileRe
     both = plain.passed & traced.passed
     passed = tuple(test for test in plain.outcomes if test in both and survives_log(test))
     usable = _clean(traced) and _clean(plain) and traced.outcomes == plain.outcomes and bool(passed)
-    return FileReference(passed, usable, plain.seconds, functions)
+    return FileReference(passed, usable, plain.seconds, plain.cpu_seconds, functions)
 
 
 def survives_log(test_id: str) -> bool:
@@ -77,13 +82,11 @@ def _clean(run: TestRun) -> bool:
     return run.returncode == 0 and "failed" not in run.outcomes.values()
 
 
-def files_by_function(
-    reference: dict[str, FileReference], max_seconds: float
-) -> dict[tuple[str, int], list[str]]:
-    """The usable test files, no slower than `max_seconds`, that execute each function."""
+def files_by_function(reference: dict[str, FileReference]) -> dict[tuple[str, int], list[str]]:
+    """The usable and fast test files that execute each function."""
     covering: dict[tuple[str, int], list[str]] = {}
     for name, file in reference.items():
-        if file.usable and file.seconds <= max_seconds:
+        if file.usable and file.cpu_seconds <= MAX_FILE_CPU_S and file.seconds <= MAX_FILE_S:
             for function in file.functions:
                 covering.setdefault(function, []).append(name)
     return covering

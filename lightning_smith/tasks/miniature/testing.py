@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lightning_smith.errors import UserError
 
@@ -79,6 +80,8 @@ class TestRun:
     returncode: int | None = None
     """None: the run was stopped at its time limit."""
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Processor time of the test process, which a busy machine changes little; 0 if it was stopped."""
     output: str = ""
     """The last 2,000 characters that pytest printed."""
 
@@ -134,9 +137,11 @@ class Testbed:
             started = time.monotonic()
             returncode, output = self._execute(command, tree, environment, timeout_s)
             seconds = time.monotonic() - started
-            report = _read_report(out) if returncode is not None else {"tests": {}, "functions": []}
+            report = _read_report(out) if returncode is not None else _NO_REPORT
         functions = tuple((name, line) for name, line in report["functions"])
-        return TestRun(report["tests"], functions, returncode, round(seconds, 3), output)
+        return TestRun(
+            report["tests"], functions, returncode, round(seconds, 3), round(report["cpu_seconds"], 3), output
+        )
 
     def _execute(
         self, command: list[str], cwd: Path | str, environment: dict[str, str], timeout_s: float
@@ -169,11 +174,14 @@ class Testbed:
         return returncode, raw.decode("utf-8", "replace")[-2000:]
 
 
-def _read_report(path: Path) -> dict:
+_NO_REPORT: dict[str, Any] = {"tests": {}, "functions": [], "cpu_seconds": 0.0}
+
+
+def _read_report(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
-        return {"tests": {}, "functions": []}
+        return _NO_REPORT
 
 
 def _kill_group(group: int) -> None:

@@ -2,7 +2,8 @@
 
 It runs inside `envs/testbed`, so it imports the standard library only. Environment variables:
 
-- MINIATURE_OUT: the file to write: {"tests": {id: outcome}, "functions": [[file, first line], ...]}.
+- MINIATURE_OUT: the file to write: {"tests": {id: outcome}, "functions": [[file, first line], ...],
+  "cpu_seconds": of this process}.
 - MINIATURE_TRACE: absolute folder or file; functions whose code is under it are recorded. Unset: none are.
 - MINIATURE_MEMORY_MB: limit of the address space, so that a broken loop cannot fill the machine.
 """
@@ -12,6 +13,7 @@ import os
 import pathlib
 import resource
 import sys
+import time
 
 _outcomes = {}
 _functions = set()
@@ -66,5 +68,5 @@ def pytest_runtest_logreport(report):
 
 def pytest_sessionfinish(session):
     functions = sorted(_functions)
-    text = json.dumps({"tests": _outcomes, "functions": functions})
+    text = json.dumps({"tests": _outcomes, "functions": functions, "cpu_seconds": time.process_time()})
     pathlib.Path(os.environ["MINIATURE_OUT"]).write_text(text, encoding="utf-8")
