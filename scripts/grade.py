@@ -29,6 +29,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--work", type=Path, required=True, help="folder for logs, reports of instances and scratch trees")
     add("--timeout", type=float, default=1800.0, help="seconds for an instance's tests (default %(default)s)")
     add("--workers", type=int, default=2, help="test runs at once (default %(default)s)")
+    add(
+        "--max-invalid-fraction",
+        type=float,
+        default=0.02,
+        help="patches that may stay ungraded for reasons of the machine, 0..1 (default %(default)s)",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--predictions", type=Path, help="folder with run.json and sample_<k>/preds.jsonl")
     what.add_argument("--control", choices=("gold", "empty"), help="grade these patches instead")
@@ -52,6 +58,7 @@ def main(argv: list[str] | None = None) -> None:
         executor="bubblewrap",
         timeout_s=args.timeout,
         workers=args.workers,
+        max_invalid_fraction=args.max_invalid_fraction,
     )
     with stage_lock(args.work, "grade"):
         if args.control:

@@ -6,14 +6,21 @@ disk control("gold", settings, tasks, out)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.counts import Verdict, count_categories, count_outcomes, write_verdicts
-from lightning_smith.evaluation.harness import Execute, OfficialRun, harness_name, make_verdicts, run_name
+from lightning_smith.evaluation.harness import (
+    Execute,
+    Graded,
+    OfficialRun,
+    harness_name,
+    make_verdicts,
+    run_name,
+)
 from lightning_smith.evaluation.predictions import Prediction, read_predictions
 from lightning_smith.files import read_json, read_jsonl, sha256_file, write_json
 from lightning_smith.rollout.outcome import RolloutRecord
@@ -23,7 +30,9 @@ from lightning_smith.rollout.outcome import RolloutRecord
 class GradeSettings:
     """Where the tests run and for how long; `work` gets the official runner's folders.
 
-    `executor` names the sandbox in tables. `timeout_s` limits the tests of one instance.
+    `executor` names the sandbox in tables. `timeout_s` limits the tests of one instance. If the machine
+    keeps more than `max_invalid_fraction` of the patches from being graded, the stage fails instead of
+    counting errors.
     """
 
     work: Path
@@ -32,6 +41,7 @@ class GradeSettings:
     timeout_s: float
     workers: int = 2
     retries: int = 2
+    max_invalid_fraction: float = 0.02
 
 
 def read_run(folder: Path, tasks_file: Path) -> dict[str, Any]:
@@ -65,6 +75,7 @@ def grade(
     not sum to instances x samples.
     """
     verdicts: list[Verdict] = []
+    results: list[Graded] = []
     run_ids = []
     for sample in range(run["samples"]):
         part = folder / f"sample_{sample}"
@@ -84,7 +95,9 @@ def grade(
         report = official.report()
         write_json(part / "report.json", report)
         run_ids.append(official.run_id)
+        results += graded.values()
         verdicts += make_verdicts(report, graded, records, sample)
+    refuse_ungraded(results, settings)
     counts = count_categories(verdicts, instances=len(tasks), samples=run["samples"])
     summary = {
         "recipe": run["recipe"],
@@ -105,6 +118,17 @@ def grade(
     write_verdicts(folder / "verdicts.jsonl", verdicts)
     write_json(folder / "counts.json", summary)
     return summary
+
+
+def refuse_ungraded(results: Collection[Graded], settings: GradeSettings) -> None:
+    """Raise UserError if the machine kept too many patches from being graded; the others stay graded."""
+    invalid = [result for result in results if not result.valid]
+    if len(invalid) > settings.max_invalid_fraction * len(results):
+        raise UserError(
+            f"{len(invalid)} of {len(results)} patches could not be graded (allowed: "
+            f"{settings.max_invalid_fraction:.1%}), one because {invalid[-1].reason}: remedy that and run the "
+            "same command again, which grades only these"
+        )
 
 
 def read_records(path: Path) -> dict[str, RolloutRecord]:
@@ -155,6 +179,7 @@ def control(
         grade_empty=True,
     )
     graded = official.grade(workers=settings.workers, label=f"control {kind}")
+    refuse_ungraded(graded.values(), settings)
     wanted = kind == "gold"
     summary = {
         "control": kind,

@@ -1,0 +1,134 @@
+"""Grading a whole checkpoint: files, sums, disputes, controls. Needs swebench:
+
+uv run --frozen --project envs/eval --with pytest pytest tests/unit/test_harness_grade.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_harness_official import FAILED, FIX, PASSED, Scripted, ran, task
+
+from lightning_smith.errors import UserError
+from lightning_smith.evaluation.counts import read_evaluation
+from lightning_smith.evaluation.grade import GradeSettings, control, grade, planned_tasks, read_run
+from lightning_smith.evaluation.harness import ExecutionError
+from lightning_smith.evaluation.predictions import Prediction, write_predictions
+from lightning_smith.files import read_json, sha256_file, write_json, write_jsonl
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+
+pytest.importorskip("swebench", reason="needs envs/eval")
+pytestmark = pytest.mark.e2e
+
+IDS = ["gold", "wrong", "empty", "lost", "forged"]
+TASKS = [task(instance_id) for instance_id in IDS]
+GOLD, WRONG = ran(PASSED, 0, ours=Outcome.SOLVED), ran(FAILED, 1, ours=Outcome.UNSOLVED)
+FORGED = ran(PASSED, 0, ours=Outcome.TAMPERED)
+
+
+def record(instance_id: str, sample: int, outcome: Outcome | None) -> dict[str, Any]:
+    return RolloutRecord(
+        instance_id=instance_id,
+        sample=sample,
+        outcome=outcome,
+        reward=None,
+        resolved=None,
+        turns=1,
+        prompt_tokens=1,
+        completion_tokens=1,
+        wall_s=1.0,
+        model="m",
+        model_revision="r",
+        image_digest="",
+        seed=1,
+    ).to_dict()
+
+
+def write_run(folder: Path, samples: int = 2) -> dict[str, Any]:
+    for sample in range(samples):
+        part = folder / f"sample_{sample}"
+        patches = {"gold": FIX, "wrong": FIX, "empty": b"", "forged": FIX}
+        write_predictions(
+            part / "preds.jsonl", [Prediction(key, "m", patch) for key, patch in patches.items()]
+        )
+        outcomes = dict.fromkeys(IDS) | {"lost": Outcome.INFRA, "empty": Outcome.AGENT_LIMIT}
+        write_jsonl(part / "rollouts.jsonl", (record(key, sample, value) for key, value in outcomes.items()))
+    tasks_file = folder / "heldout.parquet"
+    tasks_file.write_bytes(b"rows")
+    run = {
+        "recipe": "dense",
+        "step": 8,
+        "dataset": "miniature-heldout",
+        "dataset_sha256": sha256_file(tasks_file),
+        "samples": samples,
+        "settings": {},
+        "versions": {},
+        "machine": "here",
+        "instance_ids": IDS,
+    }
+    write_json(folder / "run.json", run)
+    return run
+
+
+def settings(tmp_path: Path, **executions: Any) -> GradeSettings:
+    return GradeSettings(tmp_path / "work", Scripted(**executions), "bubblewrap", 60)
+
+
+EXECUTIONS = {"gold": GOLD, "wrong": WRONG, "forged": FORGED}
+
+
+def test_a_checkpoint(tmp_path: Path):
+    folder = tmp_path / "eval"
+    run = write_run(folder)
+    summary = grade(settings(tmp_path, **EXECUTIONS), TASKS, run, folder)
+    assert summary["counts"] == {"resolved": 4, "unresolved": 2, "empty": 2, "error": 0, "missing": 2}
+    assert summary["outcomes"]["agent_limit"] == summary["outcomes"]["infra"] == 2
+    assert [(item["instance_id"], item["sample"]) for item in summary["disagreements"]] == [
+        ("forged", 0),
+        ("forged", 1),
+    ]
+    assert summary["harness"] == "swebench 5.0.2"
+    assert "instance_ids" not in summary["rollouts"]
+    for sample in (0, 1):
+        report = read_json(folder / f"sample_{sample}/report.json")
+        assert report["schema_version"] == 2
+        assert report["resolved_ids"] == ["forged", "gold"]
+        assert report["incomplete_ids"] == ["lost"]
+    evaluation = read_evaluation(folder, "dense step 8")
+    assert sorted(evaluation.run().resolved) == ["empty", "forged", "gold", "wrong"]
+
+
+def test_a_broken_machine_fails_the_stage_and_the_next_run_continues(tmp_path: Path):
+    folder = tmp_path / "eval"
+    run = write_run(folder, samples=1)
+    broken = settings(tmp_path, **EXECUTIONS | {"gold": ExecutionError("no space left")})
+    with pytest.raises(UserError, match=r"1 of 3 patches could not be graded .* no space left"):
+        grade(broken, TASKS, run, folder)
+    assert not (folder / "counts.json").exists()
+    repaired = settings(tmp_path, **EXECUTIONS)
+    grade(repaired, TASKS, run, folder)
+    assert repaired.execute.calls == ["gold"]  # type: ignore[attr-defined]
+
+
+def test_predictions_for_other_data_are_refused(tmp_path: Path):
+    write_run(tmp_path)
+    assert read_run(tmp_path, tmp_path / "heldout.parquet")["step"] == 8
+    (tmp_path / "heldout.parquet").write_bytes(b"other rows")
+    with pytest.raises(UserError, match="predict again"):
+        read_run(tmp_path, tmp_path / "heldout.parquet")
+    with pytest.raises(UserError, match="the data set lacks forged"):
+        planned_tasks(TASKS[:4], IDS)
+
+
+def test_controls(tmp_path: Path):
+    out = tmp_path / "gold.json"
+    chosen = TASKS[:2]
+    summary = control("gold", settings(tmp_path, gold=GOLD, wrong=WRONG), chosen, "d", out)
+    assert (summary["instances"], summary["resolved"], summary["failed"]) == (2, 1, ["wrong"])
+    assert read_json(out) == summary
+    execute = settings(tmp_path, gold=WRONG, wrong=GOLD)
+    empty = control("empty", execute, chosen, "d", tmp_path / "empty.json")
+    assert (empty["instances"], empty["resolved"], empty["failed"]) == (2, 1, ["wrong"])
+    assert execute.execute.patches == {"gold": b"", "wrong": b""}  # type: ignore[attr-defined]
