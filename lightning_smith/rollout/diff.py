@@ -1,0 +1,378 @@
+"""What a rollout changed, as a patch taken by the harness, and such a patch applied to another tree.
+
+    before = scan(tree)
+    ...                                          # the model's commands run
+    taken = take_diff(tree, before, image, commit, scratch)
+    applied = apply_diff(sandbox, other_tree, taken.data)
+
+A diff is bytes from end to end: nothing decodes, strips or reformats it. While it is taken, git never reads
+the tree, so neither the tree's attributes, filters and nested repositories nor anybody's configuration has a
+say: the harness finds the changed files itself and puts their bytes into a git index and object store of its
+own, outside the tree, with the image's repository as alternate.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lightning_smith.errors import UserError
+from lightning_smith.images.git import GitError, git
+from lightning_smith.rollout.bwrap import Bwrap
+
+MAX_DIFF_BYTES = 10_000_000
+"""Default bound of a diff and of what it is made from."""
+
+_MAX_CHANGED_FILES = 20_000
+_CONTENT_FACTOR = 10
+_APPLY_TIMEOUT_S = 60.0
+
+_BYTE_CODE_SUFFIXES = (".pyc", ".pyo")
+_BINARY_STUB = re.compile(rb"^Binary files .* differ$", re.M)
+
+# The attributes that win over all others: bytes are never converted, text and binary are told by content.
+_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !eol !diff !whitespace\n"
+
+_APPLY = """
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_ATTR_NOSYSTEM=1 LC_ALL=C.UTF-8
+git --git-dir=/run/git apply --verbose --whitespace=nowarn /run/patch.diff && exit 0
+command -v patch >/dev/null || exit 1
+echo 'trying patch --fuzz=5'
+exec patch --batch --forward --fuzz=5 --no-backup-if-mismatch --reject-file=- -p1 -i /run/patch.diff
+"""
+
+
+class DiffRefusedError(UserError):
+    """The rollout left a tree of which no patch is taken: the policy's doing, not the machine's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What tells whether a file was touched: a program cannot set `ctime_ns`."""
+
+    mode: int
+    size: int
+    inode: int
+    mtime_ns: int
+    ctime_ns: int
+
+
+@dataclass(frozen=True)
+class TakenDiff:
+    """A patch and what was left out of it."""
+
+    data: bytes
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Changed entries by reason: byte code, git folder, link out of the tree, special file, bad path."""
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Whether a patch applied, what git and patch said, and the files of it that were left out."""
+
+    ok: bool
+    output: bytes
+    dropped: list[str] = field(default_factory=list)
+
+
+def scan(tree: Path) -> dict[str, Stamp]:
+    """Stamp of every entry below `tree` that is no folder, by its path (undecodable bytes as surrogates).
+
+    Folders that cannot be read are made readable; links are not followed.
+    """
+    return dict(_entries(tree))
+
+
+def _entries(tree: Path) -> Iterator[tuple[str, Stamp]]:
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            found = list(os.scandir(_readable(tree / folder)))
+        except OSError:  # a path beyond the kernel's limit
+            continue
+        for entry in found:
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(path)
+            else:
+                yield path, _stamp(entry.stat(follow_symlinks=False))
+
+
+def _stamp(about: os.stat_result) -> Stamp:
+    return Stamp(about.st_mode, about.st_size, about.st_ino, about.st_mtime_ns, about.st_ctime_ns)
+
+
+def _readable(folder: Path) -> Path:
+    if not os.access(folder, os.R_OK | os.X_OK):
+        folder.chmod(0o755)
+    return folder
+
+
+def take_diff(
+    tree: Path,
+    before: dict[str, Stamp],
+    repository: Path,
+    commit: str,
+    scratch: Path,
+    *,
+    max_bytes: int = MAX_DIFF_BYTES,
+) -> TakenDiff:
+    """Patch from `commit` of a bare `repository` to `tree`, a checkout of it when `before` was scanned.
+
+    It is that of `git diff --binary --full-index` without renames: new, changed and deleted files, modes, links
+    within the tree. Its text is UTF-8: files in another encoding are in it as binary. `scratch` is an absent
+    or empty folder outside the tree. Raises DiffRefusedError if the changes are too many or too large, naming
+    the largest.
+    """
+    changes, left_out = _changes(tree, before)
+    if not changes:
+        return TakenDiff(b"", left_out)
+    sizes = {path: stamp.size for path, stamp in changes.items() if stamp is not None}
+    if len(changes) > _MAX_CHANGED_FILES:
+        raise DiffRefusedError(f"{len(changes)} files changed, more than the {_MAX_CHANGED_FILES} of a patch")
+    if sum(sizes.values()) > _CONTENT_FACTOR * max_bytes:
+        raise DiffRefusedError(_too_large(sizes, max_bytes))
+    private = make_git_folder(scratch / "git", alternate=repository)
+    try:
+        _write_index(private, scratch / "blobs", tree, changes, commit)
+        data = _render(private, commit)
+        if foreign := [part.names[-1] for part in split_diff(data) if not _is_utf8(part.data)]:
+            (private / "info/attributes").write_text(_ATTRIBUTES + "".join(map(_binary_attribute, foreign)))
+            data = _render(private, commit)
+    except GitError as error:
+        raise DiffRefusedError(f"the changes cannot be written as a patch ({error})") from None
+    if len(data) > max_bytes:
+        raise DiffRefusedError(_too_large(sizes, max_bytes))
+    return TakenDiff(data, left_out)
+
+
+def _changes(tree: Path, before: dict[str, Stamp]) -> tuple[dict[str, Stamp | None], Counter[str]]:
+    """New and changed files with their stamps, deleted ones with None, and the number of others by reason."""
+    now = scan(tree)
+    changes: dict[str, Stamp | None] = {}
+    left_out: Counter[str] = Counter()
+    for path, stamp in now.items():
+        if before.get(path) == stamp:
+            continue
+        if reason := _unwanted(tree, path, stamp):
+            left_out[reason] += 1
+            if path in before and not is_byte_code(path):
+                changes[path] = None
+        else:
+            changes[path] = stamp
+    for path in before.keys() - now.keys():
+        if not is_byte_code(path):
+            changes[path] = None
+    return changes, left_out
+
+
+def _unwanted(tree: Path, path: str, stamp: Stamp) -> str | None:
+    """Why a changed entry does not belong into a patch, or None."""
+    if is_byte_code(path):
+        return "byte code"
+    if any(part.lower() in (".git", "git~1") for part in path.split("/")):
+        return "git folder"
+    if "\n" in path or "\r" in path:
+        return "bad path"
+    if stat.S_ISLNK(stamp.mode):
+        return "link out of the tree" if _leads_out(path, str((tree / path).readlink())) else None
+    return None if stat.S_ISREG(stamp.mode) else "special file"
+
+
+def is_byte_code(path: str) -> bool:
+    """Whether a path names Python byte code, which a patch never holds."""
+    return path.endswith(_BYTE_CODE_SUFFIXES) or "__pycache__" in path.split("/")
+
+
+def _leads_out(path: str, target: str) -> bool:
+    """Whether a link at `path`, relative to the tree, points to a place outside of it."""
+    inside = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
+    return target.startswith("/") or inside.split("/")[0] == ".."
+
+
+def _too_large(sizes: dict[str, int], max_bytes: int) -> str:
+    largest = sorted(sizes.items(), key=lambda item: -item[1])[:3]
+    names = ", ".join(f"{path!r} ({size:,} bytes)" for path, size in largest)
+    return f"the changes make a patch of more than {max_bytes:,} bytes; the largest changed files are {names}"
+
+
+def make_git_folder(folder: Path, alternate: Path | None = None) -> Path:
+    """Make an empty bare git directory, with `alternate`'s objects, that ignores attributes of trees."""
+    for name in ("info", "objects/info", "refs"):
+        (folder / name).mkdir(parents=True)
+    (folder / "HEAD").write_text("ref: refs/heads/none\n")
+    (folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+    (folder / "info/attributes").write_text(_ATTRIBUTES)
+    if alternate is not None:
+        objects = os.fsencode(alternate.absolute() / "objects")
+        (folder / "objects/info/alternates").write_bytes(objects + b"\n")
+    return folder
+
+
+def _write_index(
+    private: Path, blobs: Path, tree: Path, changes: dict[str, Stamp | None], commit: str
+) -> None:
+    """Fill the private index with `commit` and the changes, whose contents are copied to `blobs` first."""
+    kept = [(path, stamp) for path, stamp in changes.items() if stamp is not None]
+    blobs.mkdir(parents=True)
+    for number, (path, stamp) in enumerate(kept):
+        (blobs / str(number)).write_bytes(_content(tree / path, stamp))
+    listed = "".join(f"{blobs / str(number)}\n" for number in range(len(kept)))
+    store = ("hash-object", "-w", "--no-filters", "--stdin-paths")
+    hashes = git(private, *store, stdin=os.fsencode(listed)).split()
+    git(private, "read-tree", commit)
+    # Deletions come first: a file may have become a folder, or a folder a file.
+    entries = [f"0 {'0' * 40}\t{path}\0" for path, stamp in changes.items() if stamp is None]
+    for (path, stamp), blob in zip(kept, hashes, strict=True):
+        entries.append(f"{_git_mode(stamp)} {blob.decode()}\t{path}\0")
+    git(
+        private,
+        *("-c", "core.protectNTFS=false", "update-index", "-z", "--index-info"),
+        stdin=os.fsencode("".join(entries)),
+    )
+
+
+def _content(path: Path, stamp: Stamp) -> bytes:
+    """Bytes of a file, or the target of a link."""
+    if stat.S_ISLNK(stamp.mode):
+        return os.fsencode(path.readlink())
+    if not stamp.mode & stat.S_IRUSR:
+        path.chmod(0o600 | stamp.mode & 0o777)
+    return path.read_bytes()
+
+
+def _git_mode(stamp: Stamp) -> str:
+    if stat.S_ISLNK(stamp.mode):
+        return "120000"
+    return "100755" if stamp.mode & stat.S_IXUSR else "100644"
+
+
+def _render(private: Path, commit: str) -> bytes:
+    options = ["--cached", "--patch", "--binary", "--full-index", "--no-renames", "--unified=3"]
+    options += ["--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"]
+    return git(private, "-c", "core.quotePath=true", "diff-index", *options, commit)
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """The part of a patch that is about one file, and the paths that its header names."""
+
+    names: tuple[str, ...]
+    data: bytes
+
+
+def split_diff(diff: bytes) -> list[FileDiff]:
+    """The parts of a patch in git's format, each from its `diff --git` line on.
+
+    Text before the first part is dropped; a patch without such lines is one part without names.
+    """
+    starts = [match.start() for match in re.finditer(rb"^diff --git ", diff, re.M)]
+    if not starts:
+        return [FileDiff((), diff)] if diff else []
+    ends = [*starts[1:], len(diff)]
+    parts = [diff[start:end] for start, end in zip(starts, ends, strict=True)]
+    return [FileDiff(_header_names(part), part) for part in parts]
+
+
+def _header_names(part: bytes) -> tuple[str, ...]:
+    """Every path that the header of a part names, without the prefixes a/ and b/."""
+    names: list[str] = []
+    for line in part.split(b"\n"):
+        if line.startswith((b"@@ ", b"GIT binary patch", b"Binary files ")):
+            break
+        keyword = re.match(rb"(diff --git |--- |\+\+\+ |rename from |rename to |copy from |copy to )", line)
+        if keyword is None:
+            continue
+        rest = line[keyword.end() :].rstrip(b"\t\r")
+        if keyword[0] == b"diff --git ":
+            names += [name[2:] for name in _two_paths(rest)]
+        elif keyword[0] in (b"--- ", b"+++ "):
+            name = _unquote(rest)
+            names += [name[2:]] if name != "/dev/null" else []
+        else:
+            names.append(_unquote(rest))
+    return tuple(dict.fromkeys(names))
+
+
+def _two_paths(rest: bytes) -> list[str]:
+    """Both paths of a `diff --git` line.
+
+    Two unquoted paths with blanks are told apart by being the same; if they are not, the header repeats them.
+    """
+    quoted = re.fullmatch(rb'("(?:[^"\\]|\\.)*"|\S+) ("(?:[^"\\]|\\.)*"|\S+)', rest)
+    if quoted is not None:
+        return [_unquote(quoted[1]), _unquote(quoted[2])]
+    middle = len(rest) // 2
+    if rest[:middle][2:] == rest[middle + 1 :][2:]:
+        return [_unquote(rest[:middle])]
+    return []
+
+
+def _unquote(name: bytes) -> str:
+    """A path as git prints it: as it is, or between double quotes with C's escapes."""
+    if not name.startswith(b'"'):
+        return os.fsdecode(name)
+    plain = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+    def character(match: re.Match[bytes]) -> bytes:
+        code = match[1]
+        return bytes([int(code, 8) & 0xFF]) if code[:1].isdigit() else plain.get(code, code)
+
+    return os.fsdecode(re.sub(rb"\\([0-7]{3}|.)", character, name[1:-1], flags=re.S))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _binary_attribute(path: str) -> str:
+    """A line of git attributes that makes one path binary."""
+    pattern = re.sub(r"([\\\[*?])", r"\\\1", path)
+    plain = frozenset(range(32, 127)) - frozenset(b'"\\')
+    escaped = (chr(byte) if byte in plain else f"\\{byte:03o}" for byte in os.fsencode(pattern))
+    return f'"/{"".join(escaped)}" -diff\n'
+
+
+def apply_diff(
+    sandbox: Bwrap,
+    tree: Path,
+    diff: bytes,
+    scratch: Path,
+    *,
+    skip: Callable[[str], bool] = lambda path: False,
+) -> Applied:
+    """Apply a patch to `tree` with `git apply`, or else, as official harnesses do, with `patch --fuzz=5`.
+
+    Both run in the sandbox, which can write to the tree only. Parts whose path makes `skip` true, and binary
+    files that a foreign patch only mentions, are left out and named. `scratch` is an absent or empty folder.
+    If the result is not ok, the tree may hold a part of the patch. Raises SandboxError.
+    """
+    wanted, dropped = [], []
+    for part in split_diff(diff):
+        stub = _BINARY_STUB.search(part.data) is not None and b"\nGIT binary patch" not in part.data
+        if any(map(skip, part.names)) or (stub and part.names):
+            dropped.append(part.names[-1])
+        else:
+            wanted.append(part.data)
+    if not wanted:
+        return Applied(True, b"", dropped)
+    done = sandbox.run(
+        _APPLY,
+        tree=tree,
+        environment={},
+        timeout_s=_APPLY_TIMEOUT_S,
+        files={"/run/patch.diff": b"".join(wanted)},
+        folders={"/run/git": make_git_folder(scratch)},
+    )
+    return Applied(done.returncode == 0, done.output, dropped)
