@@ -126,8 +126,8 @@ def refuse_ungraded(results: Collection[Graded], settings: GradeSettings) -> Non
     if len(invalid) > settings.max_invalid_fraction * len(results):
         raise UserError(
             f"{len(invalid)} of {len(results)} patches could not be graded (allowed: "
-            f"{settings.max_invalid_fraction:.1%}), one because {invalid[-1].reason}: remedy that and run the "
-            "same command again, which grades only these"
+            f"{settings.max_invalid_fraction:.1%}), one because {invalid[-1].reason}: remedy that and run "
+            "the same command again, which grades only these"
         )
 
 
