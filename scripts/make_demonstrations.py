@@ -1,7 +1,8 @@
 """Make the warm start's demonstrations from the pinned source distributions of role `demo`.
 
 Every package gives at most --per-package sites, so that no single one sets the style of the code.
-The result depends on the sdists (by hash) and on this repository alone.
+A line that also stands in a package of role `heldout` is never shown, so that no repair asked for in
+the evaluation has been seen. The result depends on the sdists (by hash) and on this repository alone.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections import Counter
 from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import sha256_file, write_jsonl
-from lightning_smith.mini.demonstrations import Site, collect, lines_to_exclude, read_sources
+from lightning_smith.files import write_jsonl
+from lightning_smith.images.sdist import read_sdist
+from lightning_smith.mini.demonstrations import Site, collect, lines_of_package
+from lightning_smith.tasks.miniature.table import load_sources
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -24,40 +27,37 @@ def main(argv: list[str] | None = None) -> None:
         "--sources", type=Path, required=True, help="table of source distributions (sources.tsv)"
     )
     parser.add_argument(
-        "--sdists", type=Path, required=True, help="folder that holds the sdists under their file names"
+        "--sdists", type=Path, required=True, help="folder with the sdists of roles demo and heldout"
     )
     parser.add_argument("--out", type=Path, required=True, help="demonstrations file to write (JSON lines)")
     parser.add_argument(
-        "--per-package", type=int, default=1000, help="most sites a package gives (default 1000)"
-    )
-    parser.add_argument(
-        "--exclude-lines",
-        type=Path,
-        help="tasks file (JSON lines with `fixed`) whose repaired lines must not be shown",
+        "--per-package", type=int, default=1000, help="most sites of one package (default 1000)"
     )
     arguments = parser.parse_args(argv)
 
-    excluded = lines_to_exclude(arguments.exclude_lines) if arguments.exclude_lines else set()
+    sources = load_sources(arguments.sources)
+    excluded: set[str] = set()
+    for source in sources:
+        if source.role == "heldout":
+            files = read_sdist(arguments.sdists / source.filename, source.sha256)
+            excluded |= lines_of_package(files, source.source)
     sites: list[Site] = []
     dropped = 0
-    for package in read_sources(arguments.sources):
-        archive = arguments.sdists / package.filename
-        if not archive.is_file():
-            raise UserError(f"{archive} is missing: fetch the sdists of {arguments.sources} first")
-        if sha256_file(archive) != package.sha256:
-            raise UserError(
-                f"{archive} is not the pinned file (sha256 differs): delete it and fetch it again"
-            )
-        of_package, excluded_here = collect(package, archive, arguments.per_package, excluded)
-        print(f"{package.package} {package.version}: {len(of_package)} sites", file=sys.stderr, flush=True)
-        sites += of_package
-        dropped += excluded_here
+    for source in sources:
+        if source.role == "demo":
+            files = read_sdist(arguments.sdists / source.filename, source.sha256)
+            found, excluded_here = collect(source, files, arguments.per_package, excluded)
+            print(f"{source.package} {source.version}: {len(found)} sites", file=sys.stderr, flush=True)
+            sites += found
+            dropped += excluded_here
+    if not sites:
+        raise UserError(f"{arguments.sources} has no row of role demo: restore it with git")
     write_jsonl(arguments.out, (site.to_dict() for site in sites))
     kinds = ", ".join(
         f"{kind} {count}" for kind, count in sorted(Counter(site.kind for site in sites).items())
     )
     print(
-        f"{len(sites)} sites ({kinds}); {dropped} left out because a task repairs the same line",
+        f"{len(sites)} sites ({kinds}); {dropped} left out: their line is in a held-out package",
         file=sys.stderr,
     )
 

@@ -1,4 +1,4 @@
-"""The tiny policy's whole language: every string of its three-turn conversation is written here and nowhere else.
+"""The tiny policy's whole language: every string of its three-turn conversation is written here alone.
 
 A repair is one line long and the conversation that makes it has three turns:
 
@@ -256,7 +256,7 @@ def _without_blanks(text: str) -> str:
 
 
 def _ordinal(pattern: str, line: str, start: int) -> int:
-    """Which match of `pattern`, counted as sed counts them (without overlap), starts at `start`; 0 if none."""
+    """Which match of `pattern`, counted as sed does (without overlap), starts at `start`; 0 if none."""
     matches = enumerate(re.finditer(pattern, line, re.ASCII), start=1)
     return next((number for number, match in matches if match.start() == start), 0)
 
@@ -265,7 +265,7 @@ def _ordinal(pattern: str, line: str, start: int) -> int:
 
 
 def choose_window(lines: Sequence[str], index: int, rng: random.Random) -> tuple[int, int] | None:
-    """A window (start, stop) of positions in `lines` that holds `index`, at a random height; None if none fits.
+    """A window (start, stop) of positions in `lines` that holds `index`, at a random height, or None.
 
     `lines` are of the faulty file, or the part of it around the fault. Blank lines at the end are cut,
     for the end of a file may be among them. A window with tabs or too many characters is refused.

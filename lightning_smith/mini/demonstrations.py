@@ -10,15 +10,15 @@ from __future__ import annotations
 import ast
 import random
 import re
-import tarfile
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl
+from lightning_smith.images.sdist import SYMLINK, TreeFile
 from lightning_smith.mini.conversation import (
     KINDS,
     SUBMIT_COMMAND,
@@ -32,11 +32,14 @@ from lightning_smith.mini.conversation import (
     repair_command,
     submit_prompt,
 )
+from lightning_smith.tasks.miniature.table import Source
 
 MAX_FUNCTION_LINES = 80
 MAX_SITES_PER_FUNCTION = 6
 CONTEXT_LINES = 12
 """Lines kept on either side of a fault: enough for a window at any height."""
+MAX_COMMON_LINE = 12
+"""Lines of at most so many characters (`return a + b`) stand in every program and are never excluded."""
 
 KIND_WEIGHTS: dict[str, float] = {"arith": 0.35, "cmp": 0.35, "bool": 0.15, "const": 0.15}
 """How often each kind is drawn; close to what validated tasks of real packages hold."""
@@ -110,7 +113,7 @@ def find_sites(source: str, path: str, package: str, rng: random.Random) -> list
     """At most `MAX_SITES_PER_FUNCTION` random faults of each function of `source` (one Python file).
 
     Functions longer than `MAX_FUNCTION_LINES` and coroutines are left out, as are lines with other than
-    ASCII characters. Source that does not parse has no sites. The result depends on `rng` and arguments alone.
+    ASCII characters. Source that does not parse has no sites. The result depends on the arguments alone.
     """
     try:
         with warnings.catch_warnings():
@@ -217,7 +220,10 @@ def _replacements(
 def _number_faults(
     node: ast.BinOp, lines: Sequence[str], rng: random.Random
 ) -> Iterator[tuple[str, int, str]]:
-    """The one integer operand of an operation moved by one; with two of them SWE-smith moves both, which no edit undoes."""
+    """The one integer operand of an operation moved by one.
+
+    Of two integer operands SWE-smith moves both, and no single edit repairs that.
+    """
     numbers = [
         side for side in (node.left, node.right) if isinstance(side, ast.Constant) and type(side.value) is int
     ]
@@ -234,64 +240,41 @@ def _number_faults(
 # --------------------------------------------------------------------------------- reading packages
 
 
-@dataclass(frozen=True)
-class SourcePackage:
-    """A pinned source distribution: a row of `sources.tsv` with role `demo`."""
+def python_files(files: Mapping[str, TreeFile], source: str) -> list[tuple[str, str]]:
+    """(path, text) of a package's Python files by path, without tests and vendored code.
 
-    package: str
-    version: str
-    filename: str
-    sha256: str
-    source: str
-
-
-def read_sources(path: Path) -> list[SourcePackage]:
-    """The rows of role `demo` of a sources table (tab-separated, with a header)."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    header = lines[0].split("\t")
-    rows = [
-        dict(zip(header, line.split("\t"), strict=False)) for line in lines[1:] if line and line[0] != "#"
-    ]
-    demo = [row for row in rows if row.get("role") == "demo"]
-    if not demo:
-        raise UserError(f"{path} has no row of role demo: the warm start has nothing to learn from")
-    fields = SourcePackage.__dataclass_fields__
-    return [SourcePackage(**{name: row[name] for name in fields}) for row in demo]
-
-
-def python_files(archive: Path, source: str) -> Iterator[tuple[str, str]]:
-    """(path, text) of the package's Python files inside its sdist, tests and vendored code left out, sorted by path.
-
-    `source` holds folders or files separated by `;`. Paths are relative to the root of the sdist.
+    `files` is the unpacked sdist, `source` the folder or file of its code.
     """
-    folders = [item.rstrip("/") for item in source.split(";")]
-    with tarfile.open(archive) as tar:
-        members = {member.name.split("/", 1)[-1]: member for member in tar.getmembers() if member.isfile()}
-        for path in sorted(members):
-            inside = any(path == folder or path.startswith(folder + "/") for folder in folders)
-            if not inside or not path.endswith(".py") or "/test" in path or "/_vendor" in path:
-                continue
-            stream = tar.extractfile(members[path])
-            assert stream is not None
-            try:
-                text = stream.read().decode("utf-8")
-            except UnicodeDecodeError:
-                continue
-            yield path, text.replace("\r\n", "\n")
+    root = source.rstrip("/")
+    found: list[tuple[str, str]] = []
+    for path in sorted(files):
+        inside = path == root or path.startswith(root + "/")
+        if not inside or not path.endswith(".py") or "/test" in path or "/_vendor" in path:
+            continue
+        if files[path].mode == SYMLINK:
+            continue
+        try:
+            text = files[path].data.decode("utf-8")
+        except UnicodeDecodeError:
+            continue
+        found.append((path, text.replace("\r\n", "\n")))
+    return found
 
 
-def collect(package: SourcePackage, archive: Path, limit: int, excluded: set[str]) -> tuple[list[Site], int]:
-    """At most `limit` sites of a package, from its files in random but fixed order, and how many were excluded.
+def collect(
+    source: Source, files: Mapping[str, TreeFile], limit: int, excluded: set[str]
+) -> tuple[list[Site], int]:
+    """At most `limit` sites of a package, its files in a fixed random order, and how many were excluded.
 
-    A site is excluded if its repaired line, stripped, is in `excluded` (see `lines_to_exclude`).
+    A site is excluded if its repaired line, stripped, is in `excluded`.
     """
-    rng = random.Random(package.sha256)
-    files = list(python_files(archive, package.source))
-    rng.shuffle(files)
+    rng = random.Random(source.sha256)
+    ordered = python_files(files, source.source)
+    rng.shuffle(ordered)
     sites: list[Site] = []
     dropped = 0
-    for path, text in files:
-        for site in find_sites(text, path, package.package, rng):
+    for path, text in ordered:
+        for site in find_sites(text, path, source.package, rng):
             if "|" in site.path or len(site.edit[0]) > 8:
                 continue
             if site.fixed.strip() in excluded:
@@ -303,10 +286,14 @@ def collect(package: SourcePackage, archive: Path, limit: int, excluded: set[str
     return sites, dropped
 
 
-def lines_to_exclude(tasks_file: Path, minimum: int = 12) -> set[str]:
-    """Repaired lines of a tasks file, stripped, longer than `minimum` characters: no demonstration may show them."""
-    lines = (str(row["fixed"]).strip() for row in read_jsonl(tasks_file))
-    return {line for line in lines if len(line) > minimum}
+def telling(lines: Iterable[str]) -> set[str]:
+    """The lines, stripped, that are long enough to tell one program from another."""
+    return {line.strip() for line in lines if len(line.strip()) > MAX_COMMON_LINE}
+
+
+def lines_of_package(files: Mapping[str, TreeFile], source: str) -> set[str]:
+    """The telling lines of a package's code: a fault put there is repaired to one of them."""
+    return telling(line for _, text in python_files(files, source) for line in text.split("\n"))
 
 
 # ------------------------------------------------------------------------------------------ drawing
@@ -378,7 +365,7 @@ class Demonstrations:
 
 
 def place_window(site: Site, rng: random.Random, shift: int = 0) -> EditTask | None:
-    """The site as a task, its window at a random height and its line numbers moved by `shift`; None if impossible."""
+    """The site as a task: window at a random height, line numbers moved by `shift`; None if impossible."""
     lines = list(site.context)
     index = site.line - site.context_first
     lines[index] = site.buggy
@@ -394,7 +381,7 @@ def place_window(site: Site, rng: random.Random, shift: int = 0) -> EditTask | N
 
 
 def draw_edit(task: EditTask, correct_share: float, rng: random.Random) -> Edit:
-    """The task's repair with probability `correct_share`, else another edit of the same kind in its window."""
+    """The task's repair with probability `correct_share`, else another edit of its kind in its window."""
     if rng.random() < correct_share:
         return task.repair
     others = [edit for edit in candidate_edits(task.kind, task.first, task.lines) if edit != task.repair]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -37,6 +38,8 @@ EXPERT_MLP = HIDDEN
 MAX_POSITIONS = 1024
 
 Kind = Literal["dense", "moe"]
+
+transformers.utils.logging.disable_progress_bar()
 
 _OPERATOR_TOKENS = r" (?:==|!=|<=|>=|\*\*|//|[-+*/%<>=]|\\\*\\\*|\\\*|and|or|is not|is|not in|in) "
 _PIECES = _OPERATOR_TOKENS + r"|[A-Za-z]+|[0-9]{1,2}| +|\n+|[^A-Za-z0-9 \n]"
@@ -138,12 +141,16 @@ def load_policy(
 
 
 def save_policy(model: Any, tokenizer: Any, folder: Path | str, dtype: torch.dtype = torch.float32) -> None:
-    """Write config, weights (as `dtype`) and tokenizer in Hugging Face form; the folder appears whole or not at all."""
+    """Write config, weights (as `dtype`) and tokenizer in Hugging Face form.
+
+    The folder appears whole or not at all; one that exists is replaced.
+    """
     folder = Path(folder)
     partial = folder.with_name(f".{folder.name}.partial.{os.getpid()}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     copy.deepcopy(model).to(dtype).save_pretrained(partial)
+    (partial / "model.safetensors").chmod(0o644)  # safetensors makes it private
     tokenizer.save_pretrained(partial)
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
