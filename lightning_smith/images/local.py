@@ -8,7 +8,6 @@ image.checkout(f"{instance_id}~1", folder)      # what the grader starts from
 from __future__ import annotations
 
 import os
-import subprocess
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +118,9 @@ class LocalImage:
         changes = self.changes(revision)
         contents = self._blobs([change.blob for change in changes if change.blob])
         dest.mkdir(parents=True, exist_ok=True)
-        _copy([self.folder / "tree", self.folder / "pyc"] if pyc else [self.folder / "tree"], dest)
+        _copy_tree(str(self.folder / "tree"), str(dest))
+        if pyc:
+            _copy_tree(str(self.folder / "pyc"), str(dest))
         # Deletions first: a commit may replace a folder by a file, or a file by a folder.
         for change in changes:
             _forget_byte_code(dest / change.path)
@@ -147,15 +148,42 @@ class LocalImage:
         return contents
 
 
-def _copy(folders: list[Path], dest: Path) -> None:
-    """Copy the contents of several folders over each other into `dest`, in one process."""
-    sources = [f"{folder}/." for folder in folders]
-    done = subprocess.run(["cp", "-a", "--", *sources, str(dest)], capture_output=True, check=False)
-    if done.returncode != 0:
-        reason = done.stderr.decode("utf-8", "replace").strip().split("\n")[0]
-        raise UserError(
-            f"cannot copy {folders[0]} to {dest} ({reason}): free some space or build the image again"
-        )
+def _copy_tree(source: str, dest: str) -> None:
+    """Copy files, links, modes and folders below `source` into `dest`, which may hold others already.
+
+    In this process and on plain strings, since every rollout starts with it: `cp -a` and pathlib cost two to
+    three times the CPU for a tree of some hundred small files.
+    """
+    with os.scandir(source) as entries:
+        for entry in entries:
+            target = f"{dest}/{entry.name}"
+            if entry.is_symlink():
+                os.symlink(os.readlink(entry.path), target)  # noqa: PTH115, PTH211
+            elif entry.is_dir():
+                if not os.path.isdir(target):  # noqa: PTH112
+                    os.mkdir(target)  # noqa: PTH102
+                _copy_tree(entry.path, target)
+            else:
+                _copy_file(entry.path, target)
+
+
+def _copy_file(source: str, target: str) -> None:
+    reading = os.open(source, os.O_RDONLY)
+    try:
+        status = os.fstat(reading)
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.fchmod(writing, status.st_mode & 0o777)
+            done = 0
+            while done < status.st_size:
+                sent = os.sendfile(writing, reading, done, status.st_size - done)
+                if not sent:
+                    raise UserError(f"{source} shrank while it was copied: build the image again")
+                done += sent
+        finally:
+            os.close(writing)
+    finally:
+        os.close(reading)
 
 
 def _forget_byte_code(source: Path) -> None:
