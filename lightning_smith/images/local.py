@@ -99,7 +99,7 @@ class LocalImage:
         """The files in which a commit differs from `main`."""
         try:
             listed = self._git(
-                "diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", MAIN, revision
+                "diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", MAIN, revision, "--"
             )
         except GitError:
             raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
