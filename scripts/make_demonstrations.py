@@ -15,7 +15,7 @@ from pathlib import Path
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.images.sdist import read_sdist
-from lightning_smith.mini.demonstrations import Site, collect, lines_of_package
+from lightning_smith.mini.demonstrations import Site, collect, lines_of_package, lines_of_tasks
 from lightning_smith.tasks.miniature.table import load_sources
 
 
@@ -33,10 +33,13 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--per-package", type=int, default=1000, help="most sites of one package (default 1000)"
     )
+    parser.add_argument(
+        "--exclude-lines", type=Path, help="tasks file whose repaired lines are not to be shown either"
+    )
     arguments = parser.parse_args(argv)
 
     sources = load_sources(arguments.sources)
-    excluded: set[str] = set()
+    excluded: set[str] = lines_of_tasks(arguments.exclude_lines) if arguments.exclude_lines else set()
     for source in sources:
         if source.role == "heldout":
             files = read_sdist(arguments.sdists / source.filename, source.sha256)

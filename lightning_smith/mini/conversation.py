@@ -14,7 +14,6 @@ Only the standard library is imported: every environment can read this module.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -259,22 +258,3 @@ def _ordinal(pattern: str, line: str, start: int) -> int:
     """Which match of `pattern`, counted as sed does (without overlap), starts at `start`; 0 if none."""
     matches = enumerate(re.finditer(pattern, line, re.ASCII), start=1)
     return next((number for number, match in matches if match.start() == start), 0)
-
-
-# ----------------------------------------------------------------------------------------- windows
-
-
-def choose_window(lines: Sequence[str], index: int, rng: random.Random) -> tuple[int, int] | None:
-    """A window (start, stop) of positions in `lines` that holds `index`, at a random height, or None.
-
-    `lines` are of the faulty file, or the part of it around the fault. Blank lines at the end are cut,
-    for the end of a file may be among them. A window with tabs or too many characters is refused.
-    """
-    start = max(0, index - rng.randrange(WINDOW_LINES))
-    stop = min(len(lines), start + WINDOW_LINES)
-    while stop - 1 > index and not lines[stop - 1]:
-        stop -= 1
-    window = lines[start:stop]
-    if sum(map(len, window)) > MAX_WINDOW_CHARACTERS or any("\t" in line for line in window):
-        return None
-    return start, stop

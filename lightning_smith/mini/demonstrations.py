@@ -21,11 +21,12 @@ from lightning_smith.files import read_jsonl
 from lightning_smith.images.sdist import SYMLINK, TreeFile
 from lightning_smith.mini.conversation import (
     KINDS,
+    MAX_WINDOW_CHARACTERS,
     SUBMIT_COMMAND,
+    WINDOW_LINES,
     Edit,
     EditTask,
     candidate_edits,
-    choose_window,
     find_repair,
     relatives,
     render_reply,
@@ -296,6 +297,11 @@ def lines_of_package(files: Mapping[str, TreeFile], source: str) -> set[str]:
     return telling(line for _, text in python_files(files, source) for line in text.split("\n"))
 
 
+def lines_of_tasks(tasks_file: Path) -> set[str]:
+    """The telling repaired lines of a tasks file (JSON lines with `fixed`)."""
+    return telling(str(row["fixed"]) for row in read_jsonl(tasks_file))
+
+
 # ------------------------------------------------------------------------------------------ drawing
 
 
@@ -369,15 +375,18 @@ def place_window(site: Site, rng: random.Random, shift: int = 0) -> EditTask | N
     lines = list(site.context)
     index = site.line - site.context_first
     lines[index] = site.buggy
-    window = choose_window(lines, index, rng)
-    if window is None:
+    start = max(0, index - rng.randrange(WINDOW_LINES))
+    stop = min(len(lines), start + WINDOW_LINES)
+    while stop - 1 > index and not lines[stop - 1]:  # the end of a file may be among them
+        stop -= 1
+    shown = lines[start:stop]
+    if sum(map(len, shown)) > MAX_WINDOW_CHARACTERS or any("\t" in line for line in shown):
         return None
-    start, stop = window
     first = site.context_first + start + shift
     if first < 1:
         return None
     repair = Edit(site.line + shift, *site.edit)
-    return EditTask(site.kind, site.entity, site.path, first, tuple(lines[start:stop]), repair)
+    return EditTask(site.kind, site.entity, site.path, first, tuple(shown), repair)
 
 
 def draw_edit(task: EditTask, correct_share: float, rng: random.Random) -> Edit:
