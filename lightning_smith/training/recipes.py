@@ -1,0 +1,124 @@
+"""A training recipe: every number of one training run, checked, and hashed where it changes the result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import hash_json
+
+Loss = Literal["per_rollout_mean", "cispo_per_rollout_mean"]
+
+NEUTRAL = frozenset({"policy", "checkpoints", "evaluate", "save_every"})
+"""Settings that say which steps are kept, not what a step computes: they may change and checkpoints stay
+valid.
+"""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of one training run, as `recipes.<name>` of the configuration gives them.
+
+    `checkpoints` are the steps at which segments end; the last one is the horizon. `clip_low` and `clip_high`
+    bound the probability ratio at 1 - clip_low and 1 + clip_high. The last four have no key in the published
+    configuration: they are AdamW's and the gradient's settings of the miniature.
+    """
+
+    policy: str
+    seed: int
+    checkpoints: tuple[int, ...]
+    evaluate: tuple[int, ...]
+    tasks_per_step: int
+    rollouts_per_task: int
+    learning_rate: float
+    clip_low: float
+    clip_high: float
+    loss: Loss
+    router_replay: bool
+    async_rollouts: int
+    save_every: int
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.99
+    weight_decay: float = 0.0
+    gradient_clip: float = 1.0
+
+    @property
+    def horizon(self) -> int:
+        """The last step of the run."""
+        return self.checkpoints[-1]
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Rollouts that one update is computed from, if none is masked."""
+        return self.tasks_per_step * self.rollouts_per_task
+
+    def require_step(self, step: int) -> None:
+        """Raise UserError if no segment ends at `step`."""
+        if step not in self.checkpoints:
+            raise UserError(f"step {step} is not one of the recipe's checkpoints {list(self.checkpoints)}")
+
+
+def parse_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
+    """Check a recipe's JSON object; a UserError names the first key that is unknown, missing or of a wrong
+    kind.
+    """
+    known = {field.name: field for field in fields(Recipe)}
+    for key in settings:
+        if key not in known:
+            raise UserError(f"recipe {name} has the unknown key {key!r} (known: {', '.join(known)})")
+    values: dict[str, Any] = {}
+    for key, field in known.items():
+        if key in settings:
+            values[key] = _convert(name, key, str(field.type), settings[key])
+        elif field.default is MISSING:
+            raise UserError(f"recipe {name} lacks the key {key!r}")
+    recipe = Recipe(**values)
+    _check(name, recipe)
+    return recipe
+
+
+def settings_hash(recipe: Recipe, **others: Any) -> str:
+    """12 hexadecimal digits over what changes the result: the recipe but for `NEUTRAL`, and `others`.
+
+    Callers give in `others` what is outside the recipe: hashes of the start model and the tasks, agent
+    limits.
+    """
+    relevant = {key: value for key, value in asdict(recipe).items() if key not in NEUTRAL}
+    return hash_json({"recipe": relevant, **others})[:12]
+
+
+def _convert(name: str, key: str, kind: str, value: Any) -> Any:
+    """`value` as the field's type, without guessing: "8" is no number and 8.5 no count."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if kind == "int" and whole and value >= 0:
+        return value
+    if kind == "float" and number:
+        return float(value)
+    if kind == "bool" and isinstance(value, bool):
+        return value
+    if kind == "str" and isinstance(value, str):
+        return value
+    if kind == "Loss" and value in get_args(Loss):
+        return value
+    steps = isinstance(value, list | tuple) and all(isinstance(step, int) and step >= 0 for step in value)
+    if kind.startswith("tuple") and steps:
+        return tuple(value)
+    wanted = " or ".join(get_args(Loss)) if kind == "Loss" else kind
+    raise UserError(f"recipe {name}: {key}={value!r} is not {wanted}")
+
+
+def _check(name: str, recipe: Recipe) -> None:
+    rising = all(a < b for a, b in zip(recipe.checkpoints, recipe.checkpoints[1:], strict=False))
+    if not recipe.checkpoints or recipe.checkpoints[0] < 1 or not rising:
+        raise UserError(
+            f"recipe {name}: checkpoints={list(recipe.checkpoints)} must be rising steps from 1 on"
+        )
+    for key, low in (("tasks_per_step", 1), ("rollouts_per_task", 2), ("save_every", 1)):
+        if getattr(recipe, key) < low:
+            raise UserError(f"recipe {name}: {key}={getattr(recipe, key)} must be at least {low}")
+    for key in ("learning_rate", "clip_low", "clip_high", "gradient_clip"):
+        if not getattr(recipe, key) > 0:
+            raise UserError(f"recipe {name}: {key}={getattr(recipe, key)} must be above 0")
