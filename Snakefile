@@ -16,7 +16,8 @@ include: "rules/common.smk"
 include: "rules/environments.smk"
 include: "rules/miniature.smk"
 include: "rules/warm_start.smk"
-include: "rules/data.smk"
+include: "rules/release.smk"
+include: "rules/filters.smk"
 include: "rules/probe.smk"
 include: "rules/train.smk"
 include: "rules/evaluate.smk"
@@ -37,7 +38,7 @@ onstart:
 rule all:
     """Everything up to the results table and its figures."""
     default_target: True
-    localrule: True
     input:
         rules.results_table.input,
         rules.figures.input,
+    localrule: True

@@ -24,6 +24,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "train_segment": ("images", "workspace", "runner", "policy", "trainer"),
     "predict": ("images", "workspace", "runner", "policy"),
     "grade": ("images", "harness"),
+    "grade_control": ("images", "harness"),
 }
 """Keys of `backends` that the rules with a choice depend on."""
 

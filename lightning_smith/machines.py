@@ -69,7 +69,9 @@ def refuse_wrong_machine(jobs: Iterable[Mapping[str, str]], targets: Iterable[st
     rules_by_machine: dict[str, set[str]] = {}
     for job in jobs:
         rules_by_machine.setdefault(job["machine"], set()).add(job["rule"])
-    for machine, rules in sorted(rules_by_machine.items()):
+    refusals: list[str] = []
+    # The machine of the target itself first: B trains what A prepared.
+    for machine, rules in sorted(rules_by_machine.items(), reverse=True):
         if machine not in MACHINES:
             raise UserError(
                 f"resource machine={machine!r} of rule {min(rules)} is none of {', '.join(MACHINES)}: correct it in "
@@ -77,8 +79,9 @@ def refuse_wrong_machine(jobs: Iterable[Mapping[str, str]], targets: Iterable[st
             )
         description, profile, check = MACHINES[machine]
         if lack := check():
-            raise UserError(
-                f"{', '.join(sorted(rules))} must run on {description}, and this host has {lack}: run "
-                f"`snakemake --profile {profile} {wanted}`".rstrip()
-                + " there, or the miniature here with `uv run snakemake --profile mini`"
+            command = f"snakemake --profile {profile} {wanted}".rstrip()
+            refusals.append(
+                f"{', '.join(sorted(rules))} must run on {description} with `{command}`, and this host has {lack}"
             )
+    if refusals:
+        raise UserError("; ".join(refusals) + "; the miniature runs here: `uv run snakemake --profile mini`")

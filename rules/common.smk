@@ -16,12 +16,19 @@ from lightning_smith.runlock import RunLock
 from lightning_smith.tasks.miniature.table import load_sources
 
 with exit_on_user_error():
-    check_schema(config, yaml.safe_load(Path(workflow.source_path("../schemas/config.schema.yaml")).read_text()))
+    check_schema(
+        config,
+        yaml.safe_load(
+            Path(workflow.source_path("../schemas/config.schema.yaml")).read_text()
+        ),
+    )
     check_references(config)
 
 # The environment that runs Snakemake also runs gateway and controller; scripts in other environments find it here.
 os.environ["LIGHTNING_SMITH_PYTHON"] = sys.executable
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+os.environ["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+)
 # uv would warn about it in every rule that runs in another environment.
 os.environ.pop("VIRTUAL_ENV", None)
 # Several processes share the cores: none may spin while it waits.
@@ -29,13 +36,19 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 DATA, WORK, RESULTS = (config["dirs"][key] for key in ("data", "work", "results"))
 LOGS = f"{WORK}/logs"
+BACKENDS = config["backends"]
 RECIPES = active_recipes(config)
 ASSETS = "assets/miniature"
 
 with exit_on_user_error():
-    SOURCES = {source.filename: source for source in load_sources(Path(f"{ASSETS}/sources.tsv"))}
+    SOURCES = {
+        source.filename: source
+        for source in load_sources(Path(f"{ASSETS}/sources.tsv"))
+    }
 
-TASK_SOURCES = [source for source in SOURCES.values() if source.role in ("train", "heldout")]
+TASK_SOURCES = [
+    source for source in SOURCES.values() if source.role in ("train", "heldout")
+]
 
 
 def hold_folder_and_check_machine():
@@ -45,26 +58,36 @@ def hold_folder_and_check_machine():
         for job in workflow.dag.needrun_jobs()
     ]
     with exit_on_user_error():
-        refuse_wrong_machine(jobs, sorted(rule.name for rule in workflow.dag.targetrules))
+        refuse_wrong_machine(
+            jobs, sorted(rule.name for rule in workflow.dag.targetrules)
+        )
         refuse_missing((job["rule"] for job in jobs), config["backends"])
         globals()["_run_lock"] = RunLock(".snakemake")
 
 
 def local_images(role):
     """Images of the miniature's packages of one role; none where a task's repository is a Docker image."""
-    if config["backends"]["images"] != "local":
+    if BACKENDS["images"] != "local":
         return []
-    return [f"{WORK}/images/{image_key(s.image_name)}/image.json" for s in TASK_SOURCES if s.role == role]
+    return [
+        f"{WORK}/images/{image_key(s.image_name)}/image.json"
+        for s in TASK_SOURCES
+        if s.role == role
+    ]
 
 
 def step_before(recipe, step):
     """The checkpoint that a segment starts from; 0 is the policy before training. Refuses what is not configured."""
     with exit_on_user_error():
         if recipe not in RECIPES:
-            raise UserError(f"there is no recipe {recipe!r}: the configuration has {', '.join(RECIPES)}")
+            raise UserError(
+                f"there is no recipe {recipe!r}: the configuration has {', '.join(RECIPES)}"
+            )
         steps = RECIPES[recipe]["checkpoints"]
         if step not in steps:
-            raise UserError(f"recipe {recipe} has no checkpoint at step {step}: it has {steps}")
+            raise UserError(
+                f"recipe {recipe} has no checkpoint at step {step}: it has {steps}"
+            )
     return max((s for s in steps if s < step), default=0)
 
 
@@ -73,8 +96,22 @@ def policy_of(recipe):
     return config["policies"][RECIPES[recipe]["policy"]]
 
 
-# What a stage with rollouts of the miniature runs in.
-ROLLOUT_ENVIRONMENTS = [f"{WORK}/envs/{env}.json" for env in ("mini", "testbed")]
+def agent_settings(wildcards):
+    """The agent's limits and templates as JSON; a function, since Snakemake would take its braces for wildcards."""
+    return dump_json(config["agent"])
+
+
+def recipe_settings(wildcards):
+    """A recipe as JSON."""
+    return dump_json(RECIPES[wildcards.recipe])
+
+
+# What a stage with rollouts, and what the official grading, runs in beside the environment of the workflow.
+TESTBED = [f"{WORK}/envs/testbed.json"] if BACKENDS["images"] == "local" else []
+ROLLOUT_ENVIRONMENTS = TESTBED + (
+    [f"{WORK}/envs/mini.json"] if BACKENDS["policy"] == "torch" else []
+)
+GRADE_ENVIRONMENTS = [f"{WORK}/envs/eval.json", *TESTBED]
 
 # What the miniature's policy server computes in: the mixture of experts in bfloat16, as a rollout engine would, so that
 # there is a gap to the trainer's float32 for router replay to close.

@@ -1,11 +1,16 @@
 """Predictions of the base and of every checkpoint on held-out tasks, and their official grading.
 
-INPUTS   {data}/heldout.parquet, images, {results}/export/{recipe}/step_{step}.json (step 0: the policy before training)
+INPUTS   {data}/heldout.parquet or {data}/verified.parquet, images, {results}/export/{recipe}/step_{step}.json (step 0: the policy before training)
 OUTPUTS  {results}/eval/{recipe}/step_{step}/{counts.json,verdicts.jsonl,sample_*/{preds.jsonl,report.json}}
 """
 
 SAMPLES = list(range(config["evaluation"]["samples"]))
-EVALUATED = [(name, step) for name, recipe in RECIPES.items() for step in recipe["evaluate"]]
+EVALUATED = [
+    (name, step) for name, recipe in RECIPES.items() for step in recipe["evaluate"]
+]
+EVALUATION_SET = (
+    f"{DATA}/heldout.parquet" if FROM_FOLDER else f"{DATA}/verified.parquet"
+)
 EVALUATION = f"{RESULTS}/eval/{{recipe}}/step_{{step}}"
 
 
@@ -27,7 +32,7 @@ rule predict:
     """Roll the policy out on the held-out tasks and write predictions."""
     input:
         export_at,
-        tasks=f"{DATA}/heldout.parquet",
+        tasks=EVALUATION_SET,
         images=local_images("heldout"),
         environments=ROLLOUT_ENVIRONMENTS,
     output:
@@ -50,7 +55,7 @@ rule predict:
         samples=config["evaluation"]["samples"],
         temperature=config["evaluation"]["temperature"],
         seed=config["evaluation"]["seed"],
-        agent=dump_json(config["agent"]),
+        agent=agent_settings,
         out=lambda wildcards, output: Path(output.run).parent,
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: predictions"
@@ -61,3 +66,73 @@ rule predict:
         " --temperature {params.temperature} --images {WORK}/images --settings {params.agent:q}"
         " --work {WORK}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {LOGS}/predict/{wildcards.recipe}_{wildcards.step}"
         " --out {params.out:q} 2>&1 | tee -i {log:q}"
+
+
+rule grade:
+    """Grade the predictions of one checkpoint with swebench's own functions."""
+    input:
+        run=rules.predict.output.run,
+        predictions=rules.predict.output.predictions,
+        tasks=EVALUATION_SET,
+        images=local_images("heldout"),
+        environments=GRADE_ENVIRONMENTS,
+    output:
+        counts=f"{EVALUATION}/counts.json",
+        verdicts=f"{EVALUATION}/verdicts.jsonl",
+        reports=[f"{EVALUATION}/sample_{sample}/report.json" for sample in SAMPLES],
+    log:
+        f"{LOGS}/grade/{{recipe}}_{{step}}.log",
+    benchmark:
+        f"{WORK}/benchmarks/grade/{{recipe}}_{{step}}.tsv"
+    threads: 2
+    resources:
+        machine="A",
+    params:
+        timeout_s=config["evaluation"]["harness_timeout_s"],
+        folder=lambda wildcards, input: Path(input.run).parent,
+    message:
+        "evaluate {wildcards.recipe} step {wildcards.step}: official grading"
+    shell:
+        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {WORK}/images"
+        " --testbed-python envs/testbed/.venv/bin/python --work {WORK}/grade --timeout {params.timeout_s}"
+        " --predictions {params.folder:q} 2>&1 | tee -i {log:q}"
+
+
+rule grade_control:
+    """Grade the gold patches, which must all resolve, or no patch at all, which must resolve none."""
+    input:
+        tasks=EVALUATION_SET,
+        images=local_images("heldout"),
+        environments=GRADE_ENVIRONMENTS,
+    output:
+        f"{RESULTS}/eval/control_{{kind}}.json",
+    log:
+        f"{LOGS}/grade/control_{{kind}}.log",
+    benchmark:
+        f"{WORK}/benchmarks/grade_control/{{kind}}.tsv"
+    wildcard_constraints:
+        kind="gold|empty",
+    threads: 2
+    resources:
+        machine="A",
+    params:
+        instances=config["evaluation"]["instances"],
+        seed=config["evaluation"]["seed"],
+        timeout_s=config["evaluation"]["harness_timeout_s"],
+    message:
+        "control of the grading: {wildcards.kind} patches"
+    shell:
+        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {WORK}/images"
+        " --testbed-python envs/testbed/.venv/bin/python --work {WORK}/grade --timeout {params.timeout_s}"
+        " --control {wildcards.kind} --instances {params.instances} --seed {params.seed} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
+
+
+rule evaluate_verified:
+    input:
+        [
+            f"{RESULTS}/eval/{recipe}/step_{step}/counts.json"
+            for recipe, step in EVALUATED
+        ],
+    """Base and every checkpoint, graded on the held-out tasks."""
+    localrule: True

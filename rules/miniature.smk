@@ -6,7 +6,9 @@ OUTPUTS  {work}/sdists/*, {data}/hub/SHA256SUMS, {data}/heldout.parquet, {work}/
 
 SDISTS = [f"{WORK}/sdists/{source.filename}" for source in TASK_SOURCES]
 SOURCE_OF_IMAGE = {image_key(source.image_name): source for source in TASK_SOURCES}
-TASK_TABLES = [f"{ASSETS}/tasks/{name}" for name in ("train.jsonl", "heldout.jsonl", "tests.json")]
+TASK_TABLES = [
+    f"{ASSETS}/tasks/{name}" for name in ("train.jsonl", "heldout.jsonl", "tests.json")
+]
 
 
 rule fetch_sdist:
@@ -28,10 +30,10 @@ rule fetch_sdist:
 
 
 rule fetch_sdists:
-    """All sdists that the miniature's tasks need."""
-    localrule: True
     input:
         SDISTS,
+    """All sdists that the miniature's tasks need."""
+    localrule: True
 
 
 rule build_release:

@@ -28,7 +28,7 @@ rule probe:
         temperature=config["probe"]["temperature"],
         seed=config["probe"]["seed"],
         max_invalid=config["probe"]["max_invalid_fraction"],
-        agent=dump_json(config["agent"]),
+        agent=agent_settings,
     message:
         "probe the candidates"
     shell:

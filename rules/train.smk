@@ -29,9 +29,9 @@ rule train_segment:
         machine="B",
         gpu=4,
     params:
-        recipe=lambda wildcards: dump_json(RECIPES[wildcards.recipe]),
+        recipe=recipe_settings,
         model=lambda wildcards: policy_of(wildcards.recipe)["model"],
-        agent=dump_json(config["agent"]),
+        agent=agent_settings,
     message:
         "train {wildcards.recipe} to step {wildcards.step}"
     shell:
@@ -71,14 +71,14 @@ def last_checkpoints(kind):
 
 
 rule train_dense:
-    """Every recipe that trains the dense policy, to its last checkpoint."""
-    localrule: True
     input:
         last_checkpoints("dense"),
+    """Every recipe that trains the dense policy, to its last checkpoint."""
+    localrule: True
 
 
 rule train_moe:
-    """Every recipe that trains the mixture of experts, to its last checkpoint."""
-    localrule: True
     input:
         last_checkpoints("moe"),
+    """Every recipe that trains the mixture of experts, to its last checkpoint."""
+    localrule: True

@@ -4,7 +4,11 @@ INPUTS   demonstration sdists (role `demo` in assets/miniature/sources.tsv)
 OUTPUTS  {work}/made/warm_start/{dense,moe}/model.safetensors
 """
 
-DEMO_SDISTS = [f"{WORK}/sdists/{source.filename}" for source in SOURCES.values() if source.role == "demo"]
+DEMO_SDISTS = [
+    f"{WORK}/sdists/{source.filename}"
+    for source in SOURCES.values()
+    if source.role == "demo"
+]
 
 
 rule make_demonstrations:
@@ -68,8 +72,8 @@ rule make_moe_warm_start:
 
 
 rule warm_start:
-    """Both warm starts of the miniature from nothing, under {work}/made/warm_start."""
-    localrule: True
     input:
         rules.make_warm_start.output,
         rules.make_moe_warm_start.output,
+    """Both warm starts of the miniature from nothing, under {work}/made/warm_start."""
+    localrule: True

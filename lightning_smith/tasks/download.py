@@ -122,12 +122,20 @@ class HubSource:
             ) from None
 
 
-def download_shard(source: ShardSource, name: str, out: Path, sha256: str | None = None) -> bool:
+def download_shard(
+    source: ShardSource,
+    name: str,
+    out: Path,
+    sha256: str | None = None,
+    *,
+    check: Callable[[Path], object] = check_schema,
+) -> bool:
     """Fetch the file `name` to `out`; returns False if it was there already, whole.
 
-    `sha256` (hexadecimal) goes before what the source announces. Raises UserError, and leaves nothing at
+    `sha256` (hexadecimal) goes before what the source announces; `check` raises UserError for a file of another
+    kind. Raises UserError, and leaves nothing at
     `out`, for a file that is missing, truncated or altered, for one without a known hash, and for one that is
-    no SWE-smith shard.
+    no SWE-smith shard (or whatever `check` looks for).
     """
     wanted = sha256 or source.announced_sha256(name)
     if wanted is None:
@@ -153,7 +161,7 @@ def download_shard(source: ShardSource, name: str, out: Path, sha256: str | None
                 f"{name} of {source.label} arrived with sha256 {found} instead of {wanted} "
                 f"({fetched.stat().st_size} bytes): it was cut or altered, run the same command again"
             )
-        check_schema(fetched)
+        check(fetched)
         fetched.replace(out)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

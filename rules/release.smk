@@ -1,0 +1,92 @@
+"""The raw release and the evaluation set, and what images and branches there are.
+
+INPUTS   Hugging Face, or the miniature's folder {data}/hub
+OUTPUTS  {data}/raw/train-*.parquet, {data}/verified.parquet, {data}/images.txt, {data}/branches/{image}.json
+"""
+
+SHARDS = [
+    f"{i:05d}-of-{config['release']['shards']:05d}"
+    for i in range(config["release"]["shards"])
+]
+RAW = [f"{DATA}/raw/train-{shard}.parquet" for shard in SHARDS]
+FROM_FOLDER = config["backends"]["hub"] == "folder"
+
+
+rule download_shard:
+    """Fetch one parquet shard of the release and check its hash."""
+    input:
+        [f"{DATA}/hub/SHA256SUMS"] if FROM_FOLDER else [],
+    output:
+        f"{DATA}/raw/train-{{shard}}.parquet",
+    log:
+        f"{LOGS}/download_shard/{{shard}}.log",
+    wildcard_constraints:
+        shard=r"\d{5}-of-\d{5}",
+    resources:
+        machine="any",
+    params:
+        source="folder" if FROM_FOLDER else "hub",
+        location=f"{DATA}/hub" if FROM_FOLDER else config["release"]["dataset"],
+        revision=config["release"]["revision"] or "none",
+    message:
+        "download shard {wildcards.shard}"
+    shell:
+        "python scripts/download_shard.py --source {params.source} --location {params.location:q}"
+        " --revision {params.revision} --file data/train-{wildcards.shard}.parquet --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
+
+
+rule download_verified:
+    """Fetch the evaluation set from the Hugging Face hub."""
+    output:
+        f"{DATA}/verified.parquet",
+    log:
+        f"{LOGS}/download_verified.log",
+    resources:
+        machine="any",
+    params:
+        dataset=config["evaluation"]["dataset"],
+        revision=config["evaluation"]["revision"] or "main",
+        instances=config["evaluation"]["instances"],
+    message:
+        "download the evaluation set"
+    shell:
+        "python scripts/download_verified.py --dataset {params.dataset:q} --revision {params.revision:q}"
+        " --instances {params.instances} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+checkpoint list_images:
+    """List the images that the release names."""
+    input:
+        RAW,
+    output:
+        f"{DATA}/images.txt",
+    log:
+        f"{LOGS}/list_images.log",
+    resources:
+        machine="any",
+    params:
+        rows=config["release"]["rows"] or 0,
+    message:
+        "list the images of the release"
+    shell:
+        "python scripts/list_images.py --shards {input:q} --rows {params.rows} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule list_branches:
+    """Read the branches inside one image, without network and without starting the task."""
+    input:
+        [f"{WORK}/images/{{image}}/image.json"]
+        if config["backends"]["images"] == "local"
+        else [],
+    output:
+        f"{DATA}/branches/{{image}}.json",
+    log:
+        f"{LOGS}/list_branches/{{image}}.log",
+    resources:
+        machine="A",
+    message:
+        "list the branches of {wildcards.image}"
+    shell:
+        "python scripts/list_branches.py --image-name {wildcards.image} --images {WORK}/images --out {output:q}"
+        " 2>&1 | tee -i {log:q}"

@@ -1,0 +1,97 @@
+"""The results table and its figures, from small files alone: no GPU, no cluster, no model.
+
+INPUTS   {results}/eval/*/step_*/{counts.json,verdicts.jsonl}, {results}/train/*/step_*.json, {data}/funnel.tsv
+OUTPUTS  {results}/tables/main.{md,csv}, {results}/figures/*.svg
+"""
+
+CONTROLS = [
+    f"{RESULTS}/eval/control_{kind}.json" for kind in config["report"]["controls"]
+]
+TRAINED = [
+    f"{RESULTS}/train/{recipe}/step_{step}.json" for recipe, step in EVALUATED if step
+]
+
+
+def evaluation_flags(wildcards):
+    """`--evaluation RECIPE POLICY STEP FOLDER` of every evaluated checkpoint."""
+    return " ".join(
+        f"--evaluation {recipe} {RECIPES[recipe]['policy']} {step} {RESULTS}/eval/{recipe}/step_{step}"
+        for recipe, step in EVALUATED
+    )
+
+
+def manifest_flags(wildcards):
+    """`--manifest RECIPE STEP FILE` of every evaluated checkpoint but the policies before training."""
+    return " ".join(
+        f"--manifest {recipe} {step} {RESULTS}/train/{recipe}/step_{step}.json"
+        for recipe, step in EVALUATED
+        if step
+    )
+
+
+rule make_table:
+    """Write the results table: measured rows, the comparison with the base, published rows."""
+    input:
+        rules.evaluate_verified.input,
+        TRAINED,
+        controls=CONTROLS,
+        published="assets/published/results.tsv",
+    output:
+        markdown=f"{RESULTS}/tables/main.md",
+        csv=f"{RESULTS}/tables/main.csv",
+    log:
+        f"{LOGS}/make_table.log",
+    resources:
+        machine="any",
+    params:
+        evaluations=evaluation_flags,
+        manifests=manifest_flags,
+        controls=" ".join(f"--control {path}" for path in CONTROLS),
+        title=f"Results of the experiment `{config['experiment']}`",
+    message:
+        "write the results table"
+    shell:
+        "python scripts/results_table.py {params.evaluations} {params.manifests} {params.controls}"
+        " --published {input.published:q} --title {params.title:q} --markdown {output.markdown:q} --csv {output.csv:q}"
+        " 2>&1 | tee -i {log:q}"
+
+
+rule draw_figures:
+    """Draw funnel, reward curves and evaluation."""
+    input:
+        TRAINED,
+        funnel=rules.collect_candidates.output.funnel,
+        results=rules.make_table.output.csv,
+    output:
+        funnel=f"{RESULTS}/figures/funnel.svg",
+        reward=f"{RESULTS}/figures/reward.svg",
+        evaluation=f"{RESULTS}/figures/evaluation.svg",
+    log:
+        f"{LOGS}/draw_figures.log",
+    resources:
+        machine="any",
+    params:
+        metrics=" ".join(
+            f"--metrics {recipe} {RESULTS}/train/{recipe}/metrics.jsonl"
+            for recipe in RECIPES
+        ),
+        out=lambda wildcards, output: Path(output.funnel).parent,
+    message:
+        "draw the figures"
+    shell:
+        "python scripts/figures.py --funnel {input.funnel:q} {params.metrics} --results {input.results:q}"
+        " --out {params.out:q} 2>&1 | tee -i {log:q}"
+
+
+rule results_table:
+    input:
+        rules.make_table.output,
+    """The results table."""
+    localrule: True
+
+
+rule figures:
+    input:
+        rules.draw_figures.output,
+    """The figures."""
+    localrule: True

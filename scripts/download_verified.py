@@ -1,0 +1,35 @@
+"""Download the evaluation set from the Hugging Face hub and check its hash, columns and number of instances."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lightning_smith.errors import UserError, run_script
+from lightning_smith.evaluation.predictions import read_tasks
+from lightning_smith.tasks.download import HubSource, download_shard
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset", required=True, help="id of the data set, in swebench's version 5 format")
+    parser.add_argument("--revision", default="main", help="commit or branch (default %(default)s)")
+    parser.add_argument("--file", default="data/test-00000-of-00001.parquet", help="path in it (default %(default)s)")
+    parser.add_argument("--instances", type=int, required=True, help="instances that it must have, at least")
+    parser.add_argument("--out", type=Path, required=True, help="parquet file to write")
+    args = parser.parse_args(argv)
+
+    def check(path: Path) -> None:
+        found = len(read_tasks(path))
+        if found < args.instances:
+            raise UserError(
+                f"{args.dataset} has {found} instances, not {args.instances}: correct evaluation.instances"
+            )
+
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    fetched = download_shard(HubSource(args.dataset, args.revision), args.file, args.out, check=check)
+    print(f"{args.file}: {'fetched and checked' if fetched else 'already there, whole'}")
+
+
+if __name__ == "__main__":
+    run_script(main)
