@@ -13,8 +13,8 @@ The stages, in order (`DENSE_STAGES`):
 
 A stage ends after a fixed number of steps, never by the clock (the copying stage also when its loss is
 low). Every step draws its examples from its own random stream, so a run that was killed goes on from its
-last checkpoint as if nothing had happened. The same device, number of threads and versions give the same
-weights; another processor rounds differently, and a few hundred steps make another policy of that.
+last checkpoint as if nothing had happened. On a CPU the same number of threads and versions give the same
+weights; another processor or a GPU rounds differently, and after a few hundred steps the weights differ.
 """
 
 from __future__ import annotations
