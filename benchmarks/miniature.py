@@ -37,7 +37,12 @@ class MemoryPeak(threading.Thread):
 
     def __init__(self, pid: int, every_s: float = 1.0) -> None:
         super().__init__(daemon=True)
-        self.root, self.every_s, self.peak_mb, self.ended = psutil.Process(pid), every_s, 0.0, threading.Event()
+        self.root, self.every_s, self.peak_mb, self.ended = (
+            psutil.Process(pid),
+            every_s,
+            0.0,
+            threading.Event(),
+        )
 
     def run(self) -> None:
         while not self.ended.wait(self.every_s):
@@ -59,14 +64,20 @@ def stage_seconds(folder: Path) -> dict[str, float]:
     for path in sorted(folder.rglob("*.tsv")):
         rule = path.relative_to(folder).parts[0].removesuffix(".tsv")
         with path.open(newline="") as file:
-            seconds[rule] = seconds.get(rule, 0.0) + sum(float(row["s"]) for row in csv.DictReader(file, delimiter="\t"))
+            seconds[rule] = seconds.get(rule, 0.0) + sum(
+                float(row["s"]) for row in csv.DictReader(file, delimiter="\t")
+            )
     return {rule: round(value, 1) for rule, value in seconds.items()}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--keep", action="store_true", help="leave the run's folders")
-    parser.add_argument("--overlay", type=Path, help="configuration laid over config/mini.yaml, to measure another size")
+    parser.add_argument(
+        "--overlay", type=Path, help="configuration laid over config/mini.yaml, to measure another size"
+    )
     args = parser.parse_args()
 
     dirs = {key: f"{key}/{NAME}" for key in ("data", "work", "results")}
@@ -94,8 +105,6 @@ def main() -> None:
     stages = stage_seconds(ROOT / dirs["work"] / "benchmarks")
     probe = list(read_jsonl(ROOT / dirs["data"] / "probe" / "log.jsonl"))
     rollouts = len(probe)
-    for manifest in sorted((ROOT / dirs["results"]).glob("train/*/step_*.json")):
-        rollouts = rollouts  # counted below, from the last manifest of each recipe
     for recipe in sorted((ROOT / dirs["results"] / "train").iterdir()):
         last = max(recipe.glob("step_*.json"), key=lambda path: int(path.stem.removeprefix("step_")))
         rollouts += json.loads(last.read_text())["metrics"]["rollouts"]

@@ -16,7 +16,9 @@ def check_references(config: dict[str, Any]) -> None:
     """Raise UserError, naming the key, where a part of the configuration refers to something that is not there."""
     policies = config["policies"]
     if config["probe"]["policy"] not in policies:
-        raise UserError(f"config key probe.policy={config['probe']['policy']!r} is none of {', '.join(policies)}")
+        raise UserError(
+            f"config key probe.policy={config['probe']['policy']!r} is none of {', '.join(policies)}"
+        )
     for name, recipe in active_recipes(config).items():
         where = f"config key recipes.{name}"
         if recipe["policy"] not in policies:
@@ -25,7 +27,9 @@ def check_references(config: dict[str, Any]) -> None:
         if steps != sorted(steps):
             raise UserError(f"{where}.checkpoints={steps} must rise")
         if unknown := sorted(set(recipe["evaluate"]) - {0, *steps}):
-            raise UserError(f"{where}.evaluate names step {unknown[0]}, which is neither 0 nor one of {steps}")
+            raise UserError(
+                f"{where}.evaluate names step {unknown[0]}, which is neither 0 nor one of {steps}"
+            )
         if late := [step for step in steps if step % recipe["save_every"]]:
             raise UserError(
                 f"{where}.save_every={recipe['save_every']} does not divide checkpoint {late[0]}: "
@@ -43,4 +47,6 @@ def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
     error = best_match(Draft202012Validator(schema).iter_errors(config))
     if error is not None:
         key = ".".join(str(part) for part in error.absolute_path)
-        raise UserError(f"configuration key {key or '(top level)'}: {error.message} (config.yaml says what is legal)")
+        raise UserError(
+            f"configuration key {key or '(top level)'}: {error.message} (config.yaml says what is legal)"
+        )

@@ -19,21 +19,23 @@ def interpreter(project: Path) -> Path:
 
 
 def create(project: Path) -> dict[str, Any]:
-    """Install exactly what `project/uv.lock` names, byte-compiled; returns Python version, packages and lock hash.
+    """Install exactly what `project/uv.lock` names; returns Python version, packages and lock hash.
 
     Raises UserError where uv, the network or the disk fails; uv's own message has been printed before.
     """
     lock = project / "uv.lock"
     if not lock.is_file():
         raise UserError(f"{lock} does not exist: check out the repository again, environments are locked")
-    # Byte code makes each start of pytest three times as fast, and PYTHONDONTWRITEBYTECODE would suppress it.
+    # envs/testbed asks for byte code, with which pytest starts three times as fast; the variable would suppress it.
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")}
-    command = [os.environ.get("UV", "uv"), "sync", "--frozen", "--compile-bytecode", "--project", str(project)]
+    command = [os.environ.get("UV", "uv"), "sync", "--frozen", "--project", str(project)]
     print(f"[environment] {project}: {' '.join(command)}", file=sys.stderr, flush=True)
     try:
         code = subprocess.run(command, env=environment).returncode
     except FileNotFoundError:
-        raise UserError("uv is not on the PATH: run through `make mini` or `scripts/with-uv`, which get it") from None
+        raise UserError(
+            "uv is not on the PATH: run through `make mini` or `scripts/with-uv`, which get it"
+        ) from None
     if code != 0:
         raise UserError(
             f"uv could not create {project}/.venv (exit code {code}, its message is above): check the network, "

@@ -27,7 +27,9 @@ def run_script(main: Callable[[], None]) -> NoReturn:
         print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        print("interrupted: run the same command again and it goes on from what had finished", file=sys.stderr)
+        print(
+            "interrupted: run the same command again and it goes on from what had finished", file=sys.stderr
+        )
         sys.exit(130)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):

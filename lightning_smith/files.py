@@ -57,9 +57,13 @@ def read_json(path: Path | str) -> Any:
     try:
         return json.loads(Path(path).read_bytes())
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist: run the rule that makes it first (snakemake {path})") from None
+        raise UserError(
+            f"{path} does not exist: run the rule that makes it first (snakemake {path})"
+        ) from None
     except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}): delete it and run the same command again") from None
+        raise UserError(
+            f"{path} is not valid JSON ({error}): delete it and run the same command again"
+        ) from None
 
 
 def read_jsonl(path: Path | str) -> Iterator[dict[str, Any]]:
@@ -67,18 +71,18 @@ def read_jsonl(path: Path | str) -> Iterator[dict[str, Any]]:
 
     Raises UserError with file and line number for a malformed row, a torn last line included.
     """
-    try:
-        file = Path(path).open("rb")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: run the rule that makes it first") from None
-    with file:
+    if not Path(path).exists():
+        raise UserError(f"{path} does not exist: run the rule that makes it first")
+    with Path(path).open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip(b" \t\r\n"):
                 continue
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise UserError(f"{path} line {number} is not valid JSON ({error}): the file is damaged") from None
+                raise UserError(
+                    f"{path} line {number} is not valid JSON ({error}): the file is damaged"
+                ) from None
             if not isinstance(row, dict):
                 raise UserError(f"{path} line {number} is not a JSON object: the file is damaged")
             yield row

@@ -23,7 +23,9 @@ def count_gpus() -> int:
     if not shutil.which("nvidia-smi"):
         return 0
     listing = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=60)
-    return sum(line.startswith("GPU ") for line in listing.stdout.splitlines()) if listing.returncode == 0 else 0
+    return (
+        sum(line.startswith("GPU ") for line in listing.stdout.splitlines()) if listing.returncode == 0 else 0
+    )
 
 
 def lacks_a() -> str | None:
@@ -31,7 +33,9 @@ def lacks_a() -> str | None:
     docker = shutil.which("docker")
     if not docker:
         return "no docker command"
-    answer = subprocess.run([docker, "version", "--format", "{{.Server.Version}}"], capture_output=True, timeout=60)
+    answer = subprocess.run(
+        [docker, "version", "--format", "{{.Server.Version}}"], capture_output=True, timeout=60
+    )
     if answer.returncode != 0:
         return "no Docker daemon that answers"
     kubeconfig = os.environ.get("KUBECONFIG", str(Path.home() / ".kube" / "config"))

@@ -50,4 +50,8 @@ class Progress:
         rate = (self.done - self._first) / seconds
         figures = "".join(f", {name} {total / count:.3f}" for name, (total, count) in self._sums.items())
         stream = self._stream or sys.stderr
-        print(f"[{self.stage}] {self.done}/{self.total} {self.unit}, {rate:.1f}/s{figures}", file=stream, flush=True)
+        print(
+            f"[{self.stage}] {self.done}/{self.total} {self.unit}, {rate:.1f}/s{figures}",
+            file=stream,
+            flush=True,
+        )

@@ -30,7 +30,7 @@ rule make_demonstrations:
 
 
 rule make_warm_start:
-    """Train the dense policy on demonstrations, from random weights (half an hour on one core)."""
+    """Train the dense policy on demonstrations, from random weights (about an hour on one core)."""
     input:
         demonstrations=rules.make_demonstrations.output,
         environment=f"{WORK}/envs/mini.json",

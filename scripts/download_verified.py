@@ -14,7 +14,9 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", required=True, help="id of the data set, in swebench's version 5 format")
     parser.add_argument("--revision", default="main", help="commit or branch (default %(default)s)")
-    parser.add_argument("--file", default="data/test-00000-of-00001.parquet", help="path in it (default %(default)s)")
+    parser.add_argument(
+        "--file", default="data/test-00000-of-00001.parquet", help="path in it (default %(default)s)"
+    )
     parser.add_argument("--instances", type=int, required=True, help="instances that it must have, at least")
     parser.add_argument("--out", type=Path, required=True, help="parquet file to write")
     args = parser.parse_args(argv)

@@ -13,7 +13,9 @@ from lightning_smith.files import write_json
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--project", type=Path, required=True, help="folder with pyproject.toml and uv.lock")
-    parser.add_argument("--out", type=Path, required=True, help="JSON with Python version, packages and lock hash")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="JSON with Python version, packages and lock hash"
+    )
     args = parser.parse_args(argv)
     write_json(args.out, create(args.project))
 

@@ -51,7 +51,9 @@ def test_a_malformed_row_is_named_by_file_and_line(tmp_path: Path, bad: bytes) -
 
 
 @given(st.binary(max_size=200).filter(lambda tail: b"\n" not in tail))
-def test_a_torn_last_line_is_cut_before_appending(tmp_path_factory: pytest.TempPathFactory, tail: bytes) -> None:
+def test_a_torn_last_line_is_cut_before_appending(
+    tmp_path_factory: pytest.TempPathFactory, tail: bytes
+) -> None:
     path = tmp_path_factory.mktemp("log") / "log.jsonl"
     path.write_bytes(b'{"a": 1}\n' + tail)
     assert cut_torn_line(path) == len(tail)

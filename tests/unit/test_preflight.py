@@ -118,7 +118,7 @@ def test_an_unknown_machine_is_refused() -> None:
 
 def test_gpus_are_counted_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "nvidia-smi"
-    fake.write_text("#!/bin/sh\nfor i in 0 1 2 3; do echo \"GPU $i: NVIDIA B200 (UUID: GPU-$i)\"; done\n")
+    fake.write_text('#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: NVIDIA B200 (UUID: GPU-$i)"; done\n')
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert machines.count_gpus() == 4

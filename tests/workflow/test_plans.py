@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,9 @@ TARGETS = (
 )  # fmt: skip
 
 
-def snakemake(*arguments: str, cwd: Path, timeout_s: float = 120, **environment: str) -> subprocess.CompletedProcess:
+def snakemake(
+    *arguments: str, cwd: Path, timeout_s: float = 120, **environment: str
+) -> subprocess.CompletedProcess:
     return subprocess.run(
         [sys.executable, "-m", "snakemake", *arguments],
         cwd=cwd,
@@ -34,26 +37,24 @@ def snakemake(*arguments: str, cwd: Path, timeout_s: float = 120, **environment:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a fresh clone holds (committed files), without results of earlier runs."""
     clone = tmp_path_factory.mktemp("clone") / "repo"
-    names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True
-    ).stdout
     clone.mkdir()
-    for name in filter(None, names.decode().split("\0")):
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
+    for name in filter(None, names):
         source, target = ROOT / name, clone / name
-        if source.is_symlink() or source.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_symlink():
-                target.symlink_to(os.readlink(source))
-            else:
-                target.hardlink_to(source) if source.stat().st_dev == target.parent.stat().st_dev else (
-                    target.write_bytes(source.read_bytes())
-                )
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            target.symlink_to(source.readlink())
+        elif source.exists():
+            shutil.copy2(source, target)
     return clone
 
 
 @pytest.mark.parametrize("profile", [*PROFILES, None])
 @pytest.mark.parametrize("target", TARGETS)
-def test_every_target_has_a_plan_under_every_profile(checkout: Path, profile: str | None, target: str) -> None:
+def test_every_target_has_a_plan_under_every_profile(
+    checkout: Path, profile: str | None, target: str
+) -> None:
     arguments = ["--profile", profile] if profile else []
     plan = snakemake(*arguments, "-n", "--quiet", "rules", "--", target, cwd=checkout)
     assert plan.returncode == 0, plan.stderr[-2000:]
@@ -81,7 +82,8 @@ def test_no_key_of_the_default_profile_is_set_by_another() -> None:
 def test_the_miniature_maps_every_rule_of_another_machine_to_the_laptop() -> None:
     mapped = yaml.safe_load((ROOT / "profiles/mini/profile.yaml").read_text())["set-resources"]
     text = "\n".join(path.read_text() for path in sorted((ROOT / "rules").glob("*.smk")))
-    needing = re.findall(r"^(?:rule|checkpoint) (\w+):(?:(?!^(?:rule|checkpoint) ).)*?machine=\"[AB]\"", text, re.M | re.S)
+    rule = r"^(?:rule|checkpoint) (\w+):(?:(?!^(?:rule|checkpoint) ).)*?machine=\"[AB]\""
+    needing = re.findall(rule, text, re.M | re.S)
     assert set(needing) == set(mapped)
     assert all(value == {"machine": "laptop"} for value in mapped.values())
 
