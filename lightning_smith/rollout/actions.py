@@ -3,13 +3,13 @@
 A reply must hold exactly one block that begins with a line "```bash" and ends with a line "```":
 
 - Line ends CR LF count as LF. Up to three blanks may stand before a fence, and are taken from its lines too.
-- What stands between `<think>` and `</think>` is not read, blocks included; if there is only the closing tag,
-  everything before it is thinking. Inside of a block these tags are text.
+- What stands between `<think>` and `</think>` is not read, blocks included; if there is only the closing
+  tag, everything before it is thinking. Inside of a block these tags are text.
 - Blocks in other languages are prose. A fence with text after it inside a block, glued fences, and a block
   that never ends (a reply cut at its token limit) are format errors.
-- A line "```" ends the block only where the shell's text is whole: inside a here-document or between quotes it
-  belongs to the command. If there is no such place, the reply is a format error: never is a part of a command
-  run.
+- A line "```" ends the block only where the shell's text is whole: inside a here-document or between quotes
+  it belongs to the command. If there is no such place, the reply is a format error: never is a part of a
+  command run.
 """
 
 from __future__ import annotations

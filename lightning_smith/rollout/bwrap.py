@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from lightning_smith.errors import UserError
@@ -51,6 +52,14 @@ _READ_BYTES = 65_536
 
 class SandboxError(UserError):
     """The sandbox could not start or could not be ended; says nothing about the command."""
+
+
+class Limit(StrEnum):
+    """For what the harness ended a command."""
+
+    TIME = "time"
+    PROCESSES = "processes"
+    DISK = "disk"
 
 
 @dataclass(frozen=True)
@@ -108,11 +117,16 @@ class Completed:
     dropped_bytes: int
     returncode: int | None
     """Exit status, 128 + signal; None if the harness ended the command."""
+    limit: Limit | None
+    """What the harness ended it for, if it did; the exit status has no say in this."""
     stopped: str | None
-    """Why the harness ended it, as the end of the sentence "stopped: it ...", else None."""
-    timed_out: bool
-    """Whether the harness ended it at its time limit; the exit status has no say in this."""
+    """The same as the end of a sentence "it ...", with the figure."""
     wall_s: float
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the harness ended it at its time limit."""
+        return self.limit is Limit.TIME
 
 
 @dataclass
@@ -126,8 +140,7 @@ class _Job:
     """Of `status` and the output, those that have not ended."""
     output: HeadAndTail
     report: bytes = b""
-    stopped: str | None = None
-    timed_out: bool = False
+    limit: Limit | None = None
     init: int | None = None
     """pidfd of the first process of the command's namespace."""
     init_pid: int = 0
@@ -228,10 +241,10 @@ class Bwrap:
             open_files = {process.stdout.fileno(), status_read}
             job = _Job(process, status_read, open_files, HeadAndTail(keep_bytes))
             try:
-                self._watch(job, block_write, timeout_s, started_s + timeout_s, tree)
+                self._watch(job, block_write, started_s + timeout_s, tree)
             finally:
                 _end(job)
-        return self._completed(job, time.monotonic() - started_s)
+        return self._completed(job, timeout_s, time.monotonic() - started_s)
 
     def _system_arguments(self) -> list[str]:
         return [
@@ -260,16 +273,13 @@ class Bwrap:
         memory_kb, file_kb = limits.memory_mb * 1024, limits.file_mb * 1024
         return f"ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {_COMMAND}"
 
-    def _watch(self, job: _Job, start: int, timeout_s: float, deadline_s: float, tree: Path) -> None:
+    def _watch(self, job: _Job, start: int, deadline_s: float, tree: Path) -> None:
         """Read what the command writes until it has ended; end it when it passes a limit."""
         while not self._read(job, start, min(deadline_s, time.monotonic() + _TICK_S)):
             if b'"exit-code"' in job.report:
                 break
-            if time.monotonic() >= deadline_s:
-                job.stopped, job.timed_out = f"ran over its limit of {timeout_s:g} s", True
-                break
-            job.stopped = self._excess(job.init_pid, tree) if job.init is not None else None
-            if job.stopped is not None:
+            job.limit = Limit.TIME if time.monotonic() >= deadline_s else self._exceeded(job, tree)
+            if job.limit is not None:
                 break
         _kill(job)
         self._read(job, start, time.monotonic() + _KILL_GRACE_S)
@@ -302,35 +312,39 @@ class Bwrap:
         if b'"exit-code"' in job.report:
             _kill(job)  # what the command left behind in the background ends with it
 
-    def _excess(self, init_pid: int, tree: Path) -> str | None:
-        """What a command takes too much of, as the end of a sentence; None if nothing."""
+    def _exceeded(self, job: _Job, tree: Path) -> Limit | None:
+        """The limit of the machine's resources that a command passes, if any."""
         try:
-            entries = Path(f"/proc/{init_pid}/root/proc").iterdir()
+            entries = Path(f"/proc/{job.init_pid}/root/proc").iterdir() if job.init is not None else ()
             processes = sum(entry.name.isdigit() for entry in entries)
         except OSError:  # it has just ended, or the kernel does not let us look
             processes = 0
         if processes > self.limits.processes:
-            return f"started more than {self.limits.processes} processes"
+            return Limit.PROCESSES
         space = os.statvfs(tree)
-        if space.f_bavail * space.f_frsize < self.limits.min_free_mb * 2**20:
-            return f"left less than {self.limits.min_free_mb} MB free on the disk of its files"
-        return None
+        return Limit.DISK if space.f_bavail * space.f_frsize < self.limits.min_free_mb * 2**20 else None
 
-    def _completed(self, job: _Job, wall_s: float) -> Completed:
-        returncode = None
-        if job.stopped is None:
+    def _completed(self, job: _Job, timeout_s: float, wall_s: float) -> Completed:
+        returncode = stopped = None
+        if job.limit is None:
             reports = [json.loads(line) for line in job.report.splitlines()]
             codes = [report["exit-code"] for report in reports if "exit-code" in report]
             if not codes:
                 reason = job.output.data().decode("utf-8", "replace").strip().split("\n")[-1]
                 raise SandboxError(f"the sandbox did not start ({reason or 'bwrap gave no reason'})")
             returncode = codes[-1]
+        else:
+            stopped = {
+                Limit.TIME: f"ran over its limit of {timeout_s:g} s",
+                Limit.PROCESSES: f"had more than {self.limits.processes} processes",
+                Limit.DISK: f"left less than {self.limits.min_free_mb} MB free on the disk of its files",
+            }[job.limit]
         output = job.output
-        return Completed(output.data(), output.dropped_bytes, returncode, job.stopped, job.timed_out, wall_s)
+        return Completed(output.data(), output.dropped_bytes, returncode, job.limit, stopped, wall_s)
 
 
 class _Descriptors:
-    """Descriptors of one start of bwrap: those that it inherits are closed once it runs, the rest at the end."""
+    """Descriptors of one start of bwrap: inherited ones are closed once it runs, the others at the end."""
 
     def __init__(self) -> None:
         self.inherited: list[int] = []

@@ -126,10 +126,10 @@ def take_diff(
 ) -> TakenDiff:
     """Patch from `commit` of a bare `repository` to `tree`, a checkout of it when `before` was scanned.
 
-    It is that of `git diff --binary --full-index` without renames: new, changed and deleted files, modes, links
-    within the tree. Its text is UTF-8: files in another encoding are in it as binary. `scratch` is an absent
-    or empty folder outside the tree. Raises DiffRefusedError if the changes are too many or too large, naming
-    the largest.
+    It is that of `git diff --binary --full-index` without renames: new, changed and deleted files, modes,
+    links within the tree. Its text is UTF-8: files in another encoding are in it as binary. `scratch` is an
+    absent or empty folder outside the tree. Raises DiffRefusedError if the changes are too many or too
+    large, naming the largest.
     """
     changes, left_out = _changes(tree, before)
     if not changes:

@@ -4,8 +4,8 @@ text = ShellText()
 text.add("cat > notes.md <<'EOF'")
 text.whole                                      # False until the line "EOF" was added
 
-This reads as much of bash's grammar as that question needs: quotes, comments, expansions, brackets, arithmetic
-and here-documents. Keywords (`if` without `fi`) are not its business: bash runs no part of such a command.
+This reads as much of bash's grammar as that question needs: quotes, comments, expansions, brackets,
+arithmetic and here-documents. Keywords are not its business: bash runs no part of an `if` without its `fi`.
 """
 
 from __future__ import annotations

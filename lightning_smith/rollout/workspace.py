@@ -4,14 +4,12 @@
         observation = workspace.execute("ls", timeout_s=10)
         patch = workspace.diff()
 
-The harness is on the outside: commands see neither its files nor its environment, and what leaves the workspace
-is a diff.
+The harness is on the outside: commands see neither its files nor its environment, and what leaves the
+workspace is a diff.
 """
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Protocol, Self
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.bwrap import TREE, Bwrap
 from lightning_smith.rollout.diff import MAX_DIFF_BYTES, scan, take_diff
+from lightning_smith.rollout.scratch import remove_tree
 
 _REMOVED = "\ufffd"
 
@@ -139,19 +138,8 @@ def python_environment(image: LocalImage) -> dict[str, str]:
     }
 
 
-def remove_tree(folder: Path) -> None:
-    """Remove a folder whatever a command did to it: no permissions, nesting beyond what Python can follow."""
-    if not folder.exists():
-        return
-    try:
-        shutil.rmtree(folder)
-    except (OSError, RecursionError):
-        subprocess.run(["chmod", "-R", "u+rwX", "--", str(folder)], capture_output=True, check=False)
-        subprocess.run(["rm", "-rf", "--", str(folder)], capture_output=True, check=False)
-
-
 def observation_text(observation: Observation, chars: int) -> str:
-    """What the policy reads of a command: exit status and at most `chars` characters of output, head and tail.
+    """What the policy reads of a command: exit status and `chars` characters of output, head and tail.
 
     `<returncode>0</returncode>\\n<output>\\n...</output>`. Bytes that are not UTF-8 show as U+FFFD. A command
     that the harness ended says so in its last line.

@@ -1,0 +1,268 @@
+"""One rollout from its environment variables to its events: what the controller starts.
+
+The controller gives AGL_OPENAI_BASE_URL, AGL_EVENT_URL and AGL_KEY, and from the request LS_INSTANCE_ID,
+LS_SAMPLE, LS_SEED and LS_GRADE; LS_STAGE_FILE names the settings of the stage. The rollout posts
+
+- an event `outcome` with its record, and `model_patch` (base64) where the official harness grades it;
+- an event `reward` with `value`, if it was graded and the verdict says something about the policy.
+
+What the policy does ends in an outcome, and so does any failure of the machine (`infra`). Only a rollout that
+cannot post is left without events, and ends with an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from lightning_smith.errors import UserError
+from lightning_smith.images.catalogue import ImageCatalogue
+from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model
+from lightning_smith.rollout.diff import DiffRefusedError
+from lightning_smith.rollout.grades import GradeStore
+from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.loop import Episode, run_episode
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.stage import STAGE_FILE_VARIABLE, StageSettings
+from lightning_smith.rollout.task import RolloutTask, TaskFile
+from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
+from lightning_smith.rollout.workspace import BwrapWorkspace
+
+_OUTPUT_BYTES_PER_CHARACTER = 4
+"""The most that UTF-8 takes, so that what the workspace keeps of an output always fills an observation."""
+
+
+class Stage:
+    """What all rollouts of a stage share, opened and checked once.
+
+    Raises UserError if the tasks, one of their images, the testbed or the sandbox are missing.
+    """
+
+    def __init__(self, settings: StageSettings) -> None:
+        self.settings = settings
+        self.tasks = TaskFile(settings.tasks)
+        self.images = ImageCatalogue(settings.images)
+        for name in self.tasks.image_names:
+            self.images[name]
+        self.sandbox = Bwrap.find(settings.testbed)
+        self.store = GradeStore(settings.grades_folder)
+
+
+@functools.cache
+def open_stage(path: str) -> Stage:
+    """The stage of a settings file."""
+    return Stage(StageSettings.read(Path(path)))
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which rollout to run."""
+
+    instance_id: str
+    sample: int
+    seed: int
+    grade: bool
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Request:
+        """Raises UserError naming a variable that is missing or malformed."""
+        try:
+            return cls(
+                instance_id=environment["LS_INSTANCE_ID"],
+                sample=int(environment["LS_SAMPLE"]),
+                seed=int(environment["LS_SEED"]),
+                grade=environment["LS_GRADE"] == "1",
+            )
+        except (KeyError, ValueError) as error:
+            raise UserError(f"the environment of a rollout lacks or garbles {error}") from None
+
+
+@dataclass
+class Rollout:
+    """A rollout as it was run: its record, the patch it left and the conversation."""
+
+    record: RolloutRecord
+    patch: bytes = b""
+    messages: list[Message] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Changed files that are not in the patch, by reason."""
+
+
+class Agent:
+    """Runs the rollout that the process's environment describes."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+
+    def run(self) -> None:
+        """Run it and post its events; raises UserError only if these cannot be posted."""
+        request = Request.from_environment(self._environment)
+        stage = open_stage(self._environment[STAGE_FILE_VARIABLE])
+        rollout = run_rollout(stage, request, self._model(stage, request))
+        service, url = JsonService(self._environment.get("AGL_KEY", "")), self._environment["AGL_EVENT_URL"]
+        data = rollout.record.to_dict()
+        if not request.grade:
+            data["model_patch"] = base64.b64encode(rollout.patch).decode()
+        service.post(url, {"event_type": "outcome", "data": data}).json()
+        if rollout.record.reward is not None:
+            service.post(url, {"event_type": "reward", "data": {"value": rollout.record.reward}}).json()
+
+    def _model(self, stage: Stage, request: Request) -> Model:
+        return ChatModel(
+            self._environment["AGL_OPENAI_BASE_URL"],
+            self._environment.get("AGL_KEY", ""),
+            model=stage.settings.model,
+            seed=request.seed,
+            max_tokens=stage.settings.agent.max_tokens,
+            extra=stage.settings.request,
+        )
+
+
+def run_rollout(
+    stage: Stage,
+    request: Request,
+    model: Model,
+    *,
+    on_message: Callable[[Message], None] = lambda message: None,
+) -> Rollout:
+    """Run one rollout, grade it if asked, and write its trajectory; a machine's failure becomes `infra`."""
+    started_s = time.monotonic()
+    rollout = Rollout(_empty_record(stage, request))
+    try:
+        task = stage.tasks[request.instance_id]
+        image = stage.images[task.image_name]
+        rollout.record = replace(rollout.record, image_digest=image.digest)
+        _converse(rollout, stage, task, image, model, on_message)
+        if request.grade:
+            _grade(rollout, stage, task, image)
+        _stop_clock(rollout, started_s)
+        _write_trajectory(rollout, stage)
+    except UserError as error:
+        _end(rollout, Outcome.INFRA, error=str(error))
+    except Exception as error:
+        traceback.print_exc()  # goes to the controller's log
+        _end(rollout, Outcome.INFRA, error=f"{type(error).__name__}: {error}")
+    _stop_clock(rollout, started_s)
+    return rollout
+
+
+def _stop_clock(rollout: Rollout, started_s: float) -> None:
+    rollout.record = replace(rollout.record, wall_s=round(time.monotonic() - started_s, 3))
+
+
+def _empty_record(stage: Stage, request: Request) -> RolloutRecord:
+    return RolloutRecord(
+        instance_id=request.instance_id,
+        sample=request.sample,
+        outcome=None,
+        reward=None,
+        resolved=None,
+        turns=0,
+        prompt_tokens=0,
+        completion_tokens=0,
+        wall_s=0.0,
+        model=stage.settings.model,
+        model_revision=stage.settings.model_revision,
+        image_digest="",
+        seed=request.seed,
+    )
+
+
+def _end(rollout: Rollout, outcome: Outcome | None, error: str | None = None) -> None:
+    rollout.record = replace(rollout.record, outcome=outcome, error=error, reward=None, resolved=None)
+
+
+def _converse(
+    rollout: Rollout,
+    stage: Stage,
+    task: RolloutTask,
+    image: LocalImage,
+    model: Model,
+    on_message: Callable[[Message], None],
+) -> None:
+    """Have the conversation; afterwards the record has its figures and the rollout its patch."""
+    settings = stage.settings.agent
+    keep_bytes = _OUTPUT_BYTES_PER_CHARACTER * settings.observation_chars
+    with (
+        Scratch(stage.settings.scratch) as scratch,
+        BwrapWorkspace(
+            stage.sandbox, image, task.instance_id, scratch / "rollout", keep_bytes=keep_bytes
+        ) as workspace,
+    ):
+        episode = run_episode(task, workspace, model, settings, on_message=on_message)
+        _keep(rollout, episode)
+        if episode.submitted:
+            try:
+                rollout.patch = workspace.diff()
+            except DiffRefusedError as error:
+                _end(rollout, None, error=str(error))
+            rollout.left_out = workspace.left_out
+    rollout.record = replace(rollout.record, patch_sha256=hashlib.sha256(rollout.patch).hexdigest())
+
+
+def _keep(rollout: Rollout, episode: Episode) -> None:
+    rollout.messages = episode.messages
+    rollout.record = replace(
+        rollout.record,
+        outcome=episode.outcome,
+        error=episode.error,
+        turns=episode.turns,
+        prompt_tokens=episode.prompt_tokens,
+        completion_tokens=episode.completion_tokens,
+        model_s=round(episode.model_s, 3),
+    )
+
+
+def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: LocalImage) -> None:
+    """Give the rollout its outcome and reward."""
+    started_s = time.monotonic()
+    outcome, error = rollout.record.outcome, rollout.record.error
+    if outcome is None and not rollout.patch:
+        outcome = Outcome.UNSOLVED
+    elif outcome is None:
+        try:
+            run = run_tests(
+                task,
+                image,
+                rollout.patch,
+                stage.store,
+                stage.sandbox,
+                timeout_s=stage.settings.agent.grading_timeout_s,
+                scratch=stage.settings.scratch,
+            )
+            outcome = decide(task, run)
+        except GraderError as failure:
+            outcome, error = Outcome.GRADER_ERROR, str(failure)
+    _end(rollout, outcome, error)
+    if rollout.record.valid:
+        solved = outcome is Outcome.SOLVED
+        rollout.record = replace(rollout.record, reward=float(solved), resolved=solved)
+    rollout.record = replace(rollout.record, grade_s=round(time.monotonic() - started_s, 3))
+
+
+def _write_trajectory(rollout: Rollout, stage: Stage) -> None:
+    folder, record = stage.settings.trajectories, rollout.record
+    if folder is None:
+        return
+    document = trajectory(
+        record, rollout.messages, rollout.patch, stage.settings.agent, left_out=rollout.left_out
+    )
+    sha256 = write_trajectory(trajectory_path(folder, record.instance_id, record.sample), document)
+    rollout.record = replace(record, trajectory_sha256=sha256)
+
+
+if STAGE_FILE_VARIABLE in os.environ:
+    # The controller imports this module once, before it forks a process for each rollout: these find the
+    # stage open, and a stage that cannot work ends the controller at once with a sentence.
+    open_stage(os.environ[STAGE_FILE_VARIABLE])

@@ -1,0 +1,201 @@
+"""Whether a patch solves its task: its tests, run once in a tree that the policy never touched.
+
+    run = run_tests(task, image, patch, store, sandbox, timeout_s=15)
+    outcome = decide(task, run)
+
+The tree is the image's at `<instance_id>~1`, with the bug and with the tests. The patch is applied without
+the parts that could steer the tests (`protection.py`), the canary's file is added (`canary.py`), and the
+image's test command runs over the files of the task's tests, in a sandbox without network and secrets.
+
+The log has the form that the official eval scripts print, so that swebench and SWE-smith read the same
+verdict from it: `>>>>> Applied Patch`, the output between its markers, the exit status after them. The
+canary's lines are taken out, and the exit status is what it would have been without its failing test. Where a
+run cannot be believed the canary's lines stay, and `>>>>> Tests Errored` makes official readers refuse it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import shlex
+from pathlib import Path
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import hash_json
+from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout.bwrap import Bwrap, Completed, Limit, SandboxError
+from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
+from lightning_smith.rollout.diff import apply_diff, scan
+from lightning_smith.rollout.grades import GradeStore, TestRun
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.protection import Protection, restore
+from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.statuses import END_MARK, PASSING, START_MARK, plain_text, read_statuses
+from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.workspace import python_environment
+
+__all__ = ["GradeStore", "GraderError", "TestRun", "decide", "grade_key", "read_statuses", "run_tests"]
+
+GRADER_VERSION = 1
+"""Part of every key of the store: raise it when the same patch could come out differently."""
+
+APPLIED = ">>>>> Applied Patch"
+APPLY_FAILED = ">>>>> Patch Apply Failed"
+TESTS_ERRORED = ">>>>> Tests Errored"
+TESTS_TIMED_OUT = ">>>>> Tests Timed Out"
+EXIT_CODE = ">>>>> Test Exit Code"
+
+_MARK = ">>>>> "
+_KEEP_BYTES = 8_000_000
+
+TEST_OPTIONS = (
+    "-rA",
+    "--color=no",
+    "--tb=no",
+    "--show-capture=no",
+    "--continue-on-collection-errors",
+    "--maxfail=0",
+)
+"""Added to the image's test command: every test is listed with its error's message, what tests print is not in
+the log, and a module that cannot be imported does not keep the others from running."""
+
+_ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+
+class GraderError(UserError):
+    """The tests could not be run; says nothing about the patch."""
+
+
+def grade_key(task: RolloutTask, image: LocalImage, diff: bytes, timeout_s: float) -> str:
+    """Name of a test run in the store: a sha256 over everything that its verdict depends on."""
+    return hash_json(
+        {
+            "grader": GRADER_VERSION,
+            "instance_id": task.instance_id,
+            "tests": sorted(task.tests),
+            "image": image.digest,
+            "diff": hashlib.sha256(diff).hexdigest(),
+            "timeout_s": timeout_s,
+        }
+    )
+
+
+def run_tests(
+    task: RolloutTask,
+    image: LocalImage,
+    diff: bytes,
+    store: GradeStore,
+    sandbox: Bwrap,
+    *,
+    timeout_s: float,
+    scratch: Path | None = None,
+) -> TestRun:
+    """The task's tests on its tree with `diff` applied, from the store if they ran before.
+
+    `timeout_s` bounds the tests' wall time; `scratch` is where the tree goes if /dev/shm is full. Raises
+    GraderError if the tests cannot be run.
+    """
+    key = grade_key(task, image, diff, timeout_s)
+    try:
+        return store.run(key, lambda: _test(task, image, diff, sandbox, timeout_s, scratch))
+    except SandboxError as error:
+        raise GraderError(str(error)) from None
+
+
+def decide(task: RolloutTask, run: TestRun) -> Outcome:
+    """SOLVED if every test of the task passed, TAMPERED if the run cannot be believed, else UNSOLVED.
+
+    A test that the log does not list did not pass, nor did one that was skipped.
+    """
+    if run.tampered:
+        return Outcome.TAMPERED
+    if not run.canary_ok or run.returncode is None:
+        return Outcome.UNSOLVED
+    return Outcome.SOLVED if _passed(task, read_statuses(run.log, task.tests)) else Outcome.UNSOLVED
+
+
+def _passed(task: RolloutTask, statuses: dict[str, str]) -> bool:
+    return all(statuses.get(test) in PASSING for test in task.tests)
+
+
+def _test(
+    task: RolloutTask, image: LocalImage, diff: bytes, sandbox: Bwrap, timeout_s: float, scratch: Path | None
+) -> TestRun:
+    with Scratch(scratch) as folder:
+        tree = folder / "tree"
+        _pristine(task, image, tree)
+        before = scan(tree)
+        protection = Protection(task.test_files, [".", *image.pythonpath.split(":")], before)
+        applied = apply_diff(sandbox, tree, diff, folder / "git", skip=protection)
+        left_out = sorted({*applied.dropped, *restore(tree, before, image, _base(task), protection)})
+        header = [f"left out of the patch: {', '.join(left_out)}"] if left_out else []
+        if not applied.ok:
+            log = "\n".join([*header, APPLY_FAILED, plain_text(applied.output)])
+            return TestRun(log.encode(), None, False, 0.0, canary_ok=False, tampered=False, applied=False)
+        canary = Canary.plant(tree, posixpath.dirname(task.test_files[0]))
+        command = shlex.join([*image.test_command, *TEST_OPTIONS, *task.test_files, canary.path])
+        done = sandbox.run(
+            f"exec {command}",
+            tree=tree,
+            environment=python_environment(image) | _ENVIRONMENT,
+            timeout_s=timeout_s,
+            keep_bytes=_KEEP_BYTES,
+        )
+        if done.limit is Limit.DISK:
+            raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
+        return _judge(task, done, canary, [*header, APPLIED])
+
+
+def _base(task: RolloutTask) -> str:
+    """The commit that has the bug and the tests."""
+    return f"{task.instance_id}~1"
+
+
+def _pristine(task: RolloutTask, image: LocalImage, tree: Path) -> None:
+    """Check the task's tree out, tests included."""
+    try:
+        image.checkout(_base(task), tree)
+    except (UserError, OSError) as error:
+        raise GraderError(f"no tree to test {task.instance_id} in: {error}") from None
+    if not task.tests:
+        raise GraderError(f"{task.instance_id} has no tests: nothing could tell whether it is solved")
+    for path in task.test_files:
+        if not (tree / path).is_file():
+            raise GraderError(f"{image.image_name} lacks {path} of {task.instance_id} at {_base(task)}")
+
+
+def _judge(task: RolloutTask, done: Completed, canary: Canary, header: list[str]) -> TestRun:
+    """Turn pytest's output into a log and a verdict on its credibility."""
+    output = plain_text(done.output).replace(_MARK, _MARK.replace(" ", "_")).replace("\r", " ")
+    statuses = read_statuses(output.encode(), {*task.tests, *_ids(canary)})
+    reading = canary.read(statuses, done.returncode)
+    claims = any(statuses.get(test) in PASSING for test in task.tests)
+    tampered = reading is Reading.WRONG or (reading is Reading.ABSENT and (done.returncode == 0 or claims))
+    returncode = done.returncode
+    if reading is Reading.RIGHT and returncode is not None:
+        returncode = official_returncode(statuses, returncode, canary)
+        tampered = returncode not in (0, 1) and _passed(task, statuses)
+        output = official_output(output, canary)
+    footer = [f"{EXIT_CODE}: {returncode}"] if returncode is not None else []
+    if done.stopped is not None:
+        tampered = False
+        footer += [TESTS_TIMED_OUT if done.timed_out else TESTS_ERRORED, f"stopped: they {done.stopped}"]
+    if tampered:
+        footer += [
+            TESTS_ERRORED,
+            f"the canary tests read {reading}: {canary.path} {canary.passing} {canary.failing}",
+        ]
+    lines = [*header, f"+ : '{START_MARK}'", output.rstrip("\n"), f"+ : '{END_MARK}'", *footer, ""]
+    return TestRun(
+        log="\n".join(lines).encode(),
+        returncode=returncode,
+        timed_out=done.timed_out,
+        wall_s=done.wall_s,
+        canary_ok=reading is Reading.RIGHT and not tampered,
+        tampered=tampered,
+        applied=True,
+    )
+
+
+def _ids(canary: Canary) -> tuple[str, str]:
+    return f"{canary.path}::{canary.passing}", f"{canary.path}::{canary.failing}"

@@ -1,0 +1,159 @@
+"""The agent's loop: ask the policy, run its command, show it the output, until it submits or meets a limit.
+
+    episode = run_episode(task, workspace, model, settings)
+
+The same loop, limits and wording serve probe, training and evaluation.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lightning_smith.errors import UserError
+from lightning_smith.rollout.actions import Action, FormatError, parse_action
+from lightning_smith.rollout.chat import ContextOverflowError, Message, Model, Reply
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.stage import AgentSettings
+from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.workspace import Observation, Workspace, observation_text
+
+SUBMIT_MARK = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
+SUBMIT_COMMAND = f"echo {SUBMIT_MARK}"
+"""Submits; so does a longer command that succeeds and prints the mark as its first line."""
+
+FORMAT_ERROR_TEMPLATE = (
+    "{reason} Reply with exactly one block, closed by a line of its own:\n\n```bash\nyour command\n```"
+)
+
+
+@dataclass
+class Episode:
+    """How a conversation went."""
+
+    messages: list[Message]
+    """With `role`, `content` and, in `extra`, what the trajectory keeps."""
+    outcome: Outcome | None = None
+    """None if it submitted."""
+    error: str | None = None
+    """What ended it, as a sentence, if it did not submit."""
+    turns: int = 0
+    """Replies of the policy."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    model_s: float = 0.0
+    """Seconds spent waiting for the policy, pauses of the gateway left out."""
+    paused_s: float = 0.0
+
+    @property
+    def submitted(self) -> bool:
+        return self.outcome is None
+
+
+def run_episode(
+    task: RolloutTask,
+    workspace: Workspace,
+    model: Model,
+    settings: AgentSettings,
+    *,
+    on_message: Callable[[Message], None] = lambda message: None,
+) -> Episode:
+    """Run one conversation; never raises for what policy, services or sandbox do, but says so in `outcome`.
+
+    `on_message` is called with each message as it is added.
+    """
+    episode = _Conversation(task, workspace, model, settings, on_message)
+    try:
+        episode.run()
+    except ContextOverflowError as error:
+        episode.end(Outcome.AGENT_LIMIT, f"the conversation exceeds the policy's context: {error}")
+    except (UserError, OSError) as error:
+        episode.end(Outcome.INFRA, str(error))
+    return episode.result
+
+
+class _Conversation:
+    """State of `run_episode`."""
+
+    def __init__(
+        self,
+        task: RolloutTask,
+        workspace: Workspace,
+        model: Model,
+        settings: AgentSettings,
+        on_message: Callable[[Message], None],
+    ) -> None:
+        self.workspace, self.model, self.settings, self.on_message = workspace, model, settings, on_message
+        self.result = Episode([])
+        self.started_s = time.monotonic()
+        self.format_errors = 0
+        self.add("system", settings.system_template)
+        self.add("user", settings.instance_message(task.problem_statement))
+
+    def add(self, role: str, content: str, **extra: object) -> None:
+        message: Message = {"role": role, "content": content, "extra": {"timestamp": time.time(), **extra}}
+        self.result.messages.append(message)
+        self.on_message(message)
+
+    def end(self, outcome: Outcome, error: str) -> None:
+        self.result.outcome, self.result.error = outcome, error
+
+    def left_s(self) -> float:
+        """Seconds until the rollout's limit; a pause of the gateway does not count."""
+        used_s = time.monotonic() - self.started_s - self.result.paused_s
+        return self.settings.rollout_timeout_s - used_s
+
+    def run(self) -> None:
+        while True:
+            if self.result.turns >= self.settings.max_turns:
+                return self.end(Outcome.AGENT_LIMIT, f"no submission within {self.settings.max_turns} turns")
+            if self.left_s() <= 0:
+                limit_s = self.settings.rollout_timeout_s
+                return self.end(Outcome.AGENT_LIMIT, f"no submission within {limit_s:g} s")
+            if self.turn():
+                return None
+
+    def turn(self) -> bool:
+        """One reply and what follows from it; returns whether the conversation has ended."""
+        reply = self.ask()
+        action = parse_action(reply.content)
+        self.add(
+            "assistant",
+            reply.content,
+            actions=[{"command": action.command}] if isinstance(action, Action) else [],
+            finish_reason=reply.finish_reason,
+            usage={"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens},
+        )
+        if isinstance(action, FormatError):
+            return self.refuse(action)
+        self.format_errors = 0
+        if action.command.strip() == SUBMIT_COMMAND:
+            return True
+        limit_s = max(0.1, min(self.settings.command_timeout_s, self.left_s()))
+        observation = self.workspace.execute(action.command, limit_s)
+        text = observation_text(observation, self.settings.observation_chars)
+        self.add("user", text, returncode=observation.returncode, timed_out=observation.timed_out)
+        return _submits(observation)
+
+    def ask(self) -> Reply:
+        reply = self.model.reply(self.result.messages)
+        self.result.turns += 1
+        self.result.prompt_tokens += reply.prompt_tokens
+        self.result.completion_tokens += reply.completion_tokens
+        self.result.model_s += reply.wall_s - reply.paused_s
+        self.result.paused_s += reply.paused_s
+        return reply
+
+    def refuse(self, error: FormatError) -> bool:
+        self.format_errors += 1
+        if self.format_errors >= self.settings.max_format_errors:
+            self.end(Outcome.FORMAT_ERROR, error.reason)
+            return True
+        self.add("user", FORMAT_ERROR_TEMPLATE.format(reason=error.reason))
+        return False
+
+
+def _submits(observation: Observation) -> bool:
+    first = observation.output.lstrip().split(b"\n", 1)[0].strip()
+    return observation.returncode == 0 and first == SUBMIT_MARK.encode()

@@ -1,0 +1,115 @@
+"""What of a patch the grader does not take: whatever could steer the test run instead of the code under test.
+
+The grader starts from the image's tree. There the task's tests, the configuration of pytest and what Python
+imports by itself are the image's own, before the tests run as after the patch was applied.
+"""
+
+from __future__ import annotations
+
+import stat
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout.diff import Stamp, is_byte_code, scan
+
+_CONFIGURATION = frozenset(
+    {
+        "conftest.py",
+        "pytest.ini",
+        ".pytest.ini",
+        "pytest.toml",
+        ".pytest.toml",
+        "tox.ini",
+        "setup.cfg",
+        "pyproject.toml",
+        "sitecustomize.py",
+        "usercustomize.py",
+    }
+)
+_METADATA_SUFFIXES = (".pth", ".egg-info", ".dist-info", ".egg-link")
+_TEST_FOLDERS = frozenset({"test", "tests"})
+_PYTEST_MODULES = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"})
+_SHADOWED = _PYTEST_MODULES | sys.stdlib_module_names | {"sitecustomize", "usercustomize"}
+"""Modules that a file at a root of imports would be taken for, before pytest has even started."""
+
+
+class Protection:
+    """Which paths of a tree a patch must not change, for one task.
+
+    - byte code, pytest's configuration, `*.pth` and package metadata, wherever they are;
+    - the files of the task's tests, and everything in the folder `test` or `tests` that they are in;
+    - files at a root of imports that would be imported instead of the standard library or pytest, unless the
+      image has such a file itself.
+    """
+
+    def __init__(
+        self, test_files: Collection[str], import_roots: Collection[str], pristine: Collection[str]
+    ) -> None:
+        self._test_files = frozenset(test_files)
+        self._test_folders = tuple({folder for path in test_files if (folder := _test_folder(path))})
+        self._roots = [root.strip("./") for root in import_roots]
+        self._shadowed = _SHADOWED.difference(*map(self._top_modules, pristine))
+
+    def __call__(self, path: str) -> bool:
+        parts = path.split("/")
+        return (
+            is_byte_code(path)
+            or parts[-1] in _CONFIGURATION
+            or any(part.endswith(_METADATA_SUFFIXES) for part in parts)
+            or path in self._test_files
+            or path.startswith(self._test_folders)
+            or not self._shadowed.isdisjoint(self._top_modules(path))
+        )
+
+    def _top_modules(self, path: str) -> set[str]:
+        """Names under which Python would import a path, or the folder it is in, from the roots of imports."""
+        names = set()
+        for root in self._roots:
+            if root and not path.startswith(f"{root}/"):
+                continue
+            top, slash, _ = path.removeprefix(f"{root}/" if root else "").partition("/")
+            if slash or top.endswith((".py", ".so")):
+                names.add(top.split(".")[0])
+        return names
+
+
+def _test_folder(path: str) -> str | None:
+    """The outermost folder called test or tests that a path is in, with a slash at its end."""
+    parts = path.split("/")[:-1]
+    for number, part in enumerate(parts, start=1):
+        if part in _TEST_FOLDERS:
+            return "/".join(parts[:number]) + "/"
+    return None
+
+
+def restore(
+    tree: Path, before: dict[str, Stamp], image: LocalImage, revision: str, protection: Protection
+) -> list[str]:
+    """Give protected paths that changed since `before` their content at `revision` back; returns their names.
+
+    The parts of a patch that name protected paths are left out beforehand, so this finds something only if a
+    patch reached one in a roundabout way, such as a folder replaced by a link.
+    """
+    now = scan(tree)
+    changed = {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
+    touched = sorted(path for path in changed if protection(path))
+    for path in touched:
+        _make_real_parents(tree, path)
+        (tree / path).unlink(missing_ok=True)
+        # Byte code comes from the image's build, not from its commits. Without it Python compiles the source.
+        if path in before and stat.S_ISREG(before[path].mode) and not is_byte_code(path):
+            (tree / path).write_bytes(image.file_at(revision, path))
+            (tree / path).chmod(stat.S_IMODE(before[path].mode))
+    return touched
+
+
+def _make_real_parents(tree: Path, path: str) -> None:
+    """Make every folder above a path a real one, so that nothing is written through a patch's link."""
+    folder = tree
+    for part in Path(path).parent.parts:
+        folder = folder / part
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            folder.unlink()
+        folder.mkdir(exist_ok=True)

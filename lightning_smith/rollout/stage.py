@@ -1,0 +1,114 @@
+"""Settings that all rollouts of a stage share: one JSON file, named by LS_STAGE_FILE.
+
+    StageSettings(tasks=..., images=..., ...).write(path)           # the stage
+    StageSettings.read(path)                                        # its rollouts
+
+Only `tasks`, `images`, `model` and `agent` must be there. `agent` is the section of that name of config.yaml.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+import lightning_smith
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_json, write_json
+
+STAGE_FILE_VARIABLE = "LS_STAGE_FILE"
+
+REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """Limits and wording of the agent; config.yaml says what each is and where its value comes from."""
+
+    max_turns: int
+    max_tokens: int
+    observation_chars: int
+    command_timeout_s: float
+    rollout_timeout_s: float
+    max_format_errors: int
+    grading_timeout_s: float
+    system_template: str
+    instance_template: str
+    """`{problem_statement}` stands for the task's; no other braces mean anything."""
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """UserError for a missing or unknown key, or a limit that is not positive."""
+        settings = _from_dict(cls, values, "agent")
+        for name, value in asdict(settings).items():
+            if not name.endswith("_template") and not value > 0:
+                raise UserError(f"agent.{name} is {value}: it must be above 0")
+        if "{problem_statement}" not in settings.instance_template:
+            raise UserError("agent.instance_template lacks {problem_statement}: the policy would see no task")
+        return settings
+
+    def instance_message(self, problem_statement: str) -> str:
+        """The first message of the user: the statement, whatever it holds, in its place in the template."""
+        return re.sub(r"\{problem_statement\}", lambda _: problem_statement, self.instance_template)
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """What the rollouts of a stage need beside their own instance, sample and seed."""
+
+    tasks: Path
+    """JSON lines of SWE-smith rows."""
+    images: Path
+    """Folder of the local images."""
+    model: str
+    agent: AgentSettings
+    model_revision: str = ""
+    trajectories: Path | None = None
+    """`<trajectories>/<instance_id>/<sample>.traj.json`; none are written if absent."""
+    grades: Path | None = None
+    """Store of test runs; `grades` beside the images if absent."""
+    scratch: Path | None = None
+    """Where trees go if /dev/shm has no room for them; the system's temporary folder if absent."""
+    testbed_python: Path | None = None
+    """Interpreter that the tests run with; that of envs/testbed if absent."""
+    request: dict[str, Any] = field(default_factory=dict)
+    """More fields of each request to the policy."""
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """UserError naming the file for a missing or unknown key."""
+        values = dict(read_json(path))
+        try:
+            values["agent"] = AgentSettings.from_dict(values.get("agent") or {})
+            paths = ("tasks", "images", "trajectories", "grades", "scratch", "testbed_python")
+            values |= {name: Path(values[name]) for name in paths if values.get(name)}
+            return _from_dict(cls, values, "stage")
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+
+    def write(self, path: Path) -> None:
+        """Write the file that `read` reads."""
+        values = {name: value for name, value in asdict(self).items() if value is not None}
+        write_json(
+            path, {name: str(value) if isinstance(value, Path) else value for name, value in values.items()}
+        )
+
+    @property
+    def grades_folder(self) -> Path:
+        return self.grades or self.images.parent / "grades"
+
+    @property
+    def testbed(self) -> Path:
+        return self.testbed_python or REPOSITORY / "envs/testbed/.venv/bin/python"
+
+
+def _from_dict[T](kind: type[T], values: Mapping[str, Any], name: str) -> T:
+    known = {part.name: part for part in fields(kind)}  # pyright: ignore[reportArgumentType]
+    if unknown := sorted(set(values) - set(known)):
+        raise UserError(f"{name} settings have an unknown key {unknown[0]!r}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise UserError(f"{name} settings are incomplete ({error})") from None

@@ -1,0 +1,124 @@
+"""Which test ended how, read from a log of pytest.
+
+read_statuses(log) -> {"tests/test_a.py::test_one[a - b]": "PASSED", ...}
+
+Two kinds of lines are read: those of the short summary (`pytest -rA`), `STATUS id - reason`, and those of
+`pytest --verbose`, `id STATUS [ 50%]`. Ids may hold blanks, " - ", brackets and status words. Only LF ends a
+line; colours, links and other escapes count for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+
+START_MARK = ">>>>> Start Test Output"
+END_MARK = ">>>>> End Test Output"
+
+PASSING = frozenset({"PASSED", "XFAIL"})
+"""Statuses of a test that passed, as the official harnesses count."""
+
+FAILING = frozenset({"FAILED", "ERROR"})
+
+WORST_FIRST = ("ERROR", "FAILED", "SKIPPED", "XPASS", "XFAIL", "PASSED")
+"""Of two statuses of one test (it passed, its teardown failed) the worse one counts."""
+
+_ESCAPE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements (CSI)
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # links and titles (OSC)
+    r"|\x1b[@-Z\\-_]"
+)
+_STATUS = re.compile("|".join(WORST_FIRST))
+_SUMMARY_LINE = re.compile(f"({_STATUS.pattern}) (.+)")
+_VERBOSE_END = re.compile(r"( \(.*\))? *(\[ *\d+%\])?")
+_SUMMARY_HEADER = re.compile(r"=+ short test summary info =+")
+_COUNTS = re.compile(r"(=+ )?(no tests ran|\d+ [a-z]+(, \d+ [a-z]+)*) in [\d.]+s( \([\d:]+\))?( =+)?")
+_FOLDED_SKIP = re.compile(r"\[\d+\] ")
+
+
+def read_statuses(log: bytes, known: Collection[str] = ()) -> dict[str, str]:
+    """Status by test id, from what stands between the markers of an eval script, else from the whole log.
+
+    `known` ids settle where an id ends and a reason begins, should a line leave that open.
+    """
+    before, summary, _ = split_log(plain_text(log))
+    verbose = list(_verbose(before if before else summary))
+    ids = {*known, *(test for test, _ in verbose)}
+    listed = list(_listed(summary, ids))
+    if any(status == "PASSED" for _, status in listed):
+        # The summary lists every test that passed, so a line elsewhere that claims more is none of pytest's.
+        verbose = [(test, status) for test, status in verbose if status != "PASSED"]
+    statuses: dict[str, str] = {}
+    for test, status in [*listed, *verbose]:
+        known_status = statuses.get(test, WORST_FIRST[-1])
+        statuses[test] = min(status, known_status, key=WORST_FIRST.index)
+    return statuses
+
+
+def plain_text(log: bytes) -> str:
+    """A log as text: without escapes, undecodable bytes as U+FFFD, CR LF as LF."""
+    return _ESCAPE.sub("", log.decode("utf-8", "replace")).replace("\r\n", "\n")
+
+
+def split_log(text: str) -> tuple[list[str], list[str], list[str]]:
+    """Lines of a test run before its short summary, in it, and after it.
+
+    The summary is the last one; it ends at pytest's line of counts. A log without the summary's heading is
+    summary from its first line on.
+    """
+    if START_MARK in text and END_MARK in text:
+        text = text.split(START_MARK, 1)[1].split(END_MARK, 1)[0]
+    lines = text.split("\n")
+    headings = [number for number, line in enumerate(lines) if _SUMMARY_HEADER.fullmatch(line)]
+    start = headings[-1] + 1 if headings else 0
+    counts = (number for number in range(start, len(lines)) if _COUNTS.fullmatch(lines[number]))
+    end = next(counts, len(lines) - 1) + 1
+    return lines[:start], lines[start:end], lines[end:]
+
+
+def is_counts_line(line: str) -> bool:
+    """Whether this is pytest's last line, such as `== 1 failed, 2 passed in 0.05s ==`."""
+    return _COUNTS.fullmatch(line) is not None
+
+
+def _listed(lines: Iterable[str], ids: Collection[str]) -> Iterable[tuple[str, str]]:
+    """Ids and statuses of summary lines."""
+    for line in lines:
+        match = _SUMMARY_LINE.fullmatch(line)
+        if match is None:
+            continue
+        status, rest = match[1], match[2]
+        if status == "PASSED":
+            yield rest, status
+        elif not (status == "SKIPPED" and _FOLDED_SKIP.match(rest)):
+            yield _without_reason(rest, ids), status
+
+
+def _without_reason(rest: str, ids: Collection[str]) -> str:
+    """The id at the start of `id - reason`."""
+    ends = [match.start() for match in re.finditer(" - ", rest)] + [len(rest)]
+    for wanted in (lambda test: test in ids, _looks_whole):
+        for end in ends:
+            if wanted(rest[:end]):
+                return rest[:end]
+    return rest
+
+
+def _looks_whole(test: str) -> bool:
+    """Whether an id is not cut off: its parameters are closed, and there is no blank outside of them."""
+    name = test.partition("::")[2]
+    return name.endswith("]") if "[" in name else " " not in name
+
+
+def _verbose(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Ids and statuses of verbose lines."""
+    for line in lines:
+        if "::" not in line or _SUMMARY_LINE.fullmatch(line):
+            continue
+        for match in _STATUS.finditer(line):
+            test, separator, _ = line[: match.start()].partition(" <- ")
+            test = test if separator else test[:-1]
+            blank = line[match.start() - 1 : match.start()] == " "
+            if blank and _looks_whole(test) and _VERBOSE_END.fullmatch(line, match.end()):
+                yield test, match[0]
+                break

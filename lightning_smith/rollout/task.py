@@ -1,0 +1,95 @@
+"""The tasks of a stage: rows with SWE-smith's columns, found by instance id in a JSON-lines file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_smith.errors import UserError
+
+
+@dataclass(frozen=True)
+class RolloutTask:
+    """What a rollout needs of a row; the tests may be absent where the harness grades elsewhere."""
+
+    instance_id: str
+    """Also the branch of the task in its image."""
+    image_name: str
+    problem_statement: str
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], where: str = "a task") -> RolloutTask:
+        """Read a row; test ids may be lists or JSON text of lists. `where` names it in a UserError."""
+        try:
+            instance_id, image_name = str(row["instance_id"]), str(row["image_name"])
+            fail_to_pass, pass_to_pass = _ids(row["FAIL_TO_PASS"]), _ids(row["PASS_TO_PASS"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{where} is not a SWE-smith row ({type(error).__name__} {error})") from None
+        if not instance_id or "/" in instance_id or instance_id.startswith("."):
+            raise UserError(f"{where} has the instance id {instance_id!r}, which is no name of a folder")
+        return cls(instance_id, image_name, row.get("problem_statement") or "", fail_to_pass, pass_to_pass)
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """Ids of all tests that must pass."""
+        return self.fail_to_pass + self.pass_to_pass
+
+    @property
+    def test_files(self) -> tuple[str, ...]:
+        """Files of the tests that must pass, in the order in which the ids name them first."""
+        return tuple(dict.fromkeys(test.partition("::")[0] for test in self.tests))
+
+
+def _ids(value: Any) -> tuple[str, ...]:
+    ids = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(ids, Iterable) or not all(isinstance(test, str) for test in ids):
+        raise ValueError("test ids are no list of strings")
+    return tuple(ids)
+
+
+class TaskFile:
+    """A JSON-lines file of tasks, indexed once: rows can be long, and one rollout needs one of them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._places: dict[str, int] = {}
+        self.image_names: set[str] = set()
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            raise UserError(f"{path} does not exist: run the rule that makes it first") from None
+        with file:
+            place = 0
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    task = RolloutTask.from_row(self._row(line, number), f"{path} line {number}")
+                    self._places[task.instance_id] = place
+                    self.image_names.add(task.image_name)
+                place += len(line)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, instance_id: str) -> RolloutTask:
+        """UserError if there is no such task."""
+        if instance_id not in self._places:
+            raise UserError(f"{self._path} has no task {instance_id}")
+        with self._path.open("rb") as file:
+            file.seek(self._places[instance_id])
+            return RolloutTask.from_row(self._row(file.readline(), 0), f"{instance_id} in {self._path}")
+
+    def _row(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(
+                f"{self._path} line {number} is not valid JSON ({error}): the file is damaged"
+            ) from None
+        if not isinstance(row, dict):
+            raise UserError(f"{self._path} line {number} is not a JSON object: the file is damaged")
+        return row

@@ -1,0 +1,79 @@
+"""Trajectories in the format of mini-swe-agent 1.1, so that its inspector opens them.
+
+mini-extra inspect work/mini/probe/trajectories
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lightning_smith import __version__
+from lightning_smith.files import write_atomic
+from lightning_smith.rollout.chat import Message
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.stage import AgentSettings
+
+FORMAT = "mini-swe-agent-1.1"
+
+_EXIT_STATUS = {
+    Outcome.AGENT_LIMIT: "LimitsExceeded",
+    Outcome.FORMAT_ERROR: "RepeatedFormatError",
+    Outcome.BLOCKED: "Blocked",
+    Outcome.GRADER_ERROR: "GraderError",
+    Outcome.INFRA: "InfrastructureError",
+}
+"""mini-swe-agent's name for how a run ended; "Submitted" for the others."""
+
+
+def trajectory_path(folder: Path, instance_id: str, sample: int) -> Path:
+    """Where a rollout's trajectory is."""
+    return folder / instance_id / f"{sample}.traj.json"
+
+
+def trajectory(
+    record: RolloutRecord,
+    messages: list[Message],
+    patch: bytes,
+    settings: AgentSettings,
+    left_out: Mapping[str, int],
+) -> dict[str, Any]:
+    """The document: conversation, settings, the patch as text; our own things are below `info.rollout`."""
+    status = _EXIT_STATUS.get(record.outcome, "Submitted") if record.outcome else "Submitted"
+    submission = patch.decode("utf-8", "surrogateescape")
+    ending: Message = {
+        "role": "exit",
+        "content": record.error or status,
+        "extra": {"exit_status": status, "submission": submission},
+    }
+    return {
+        "info": {
+            "model_stats": {"instance_cost": 0.0, "api_calls": record.turns},
+            "config": {
+                "agent": asdict(settings),
+                "agent_type": "lightning_smith.rollout.loop",
+                "model": {"model_name": record.model, "revision": record.model_revision, "seed": record.seed},
+                "model_type": "lightning_smith.rollout.chat.ChatModel",
+                "environment": {"image_digest": record.image_digest, "cwd": "/testbed"},
+                "environment_type": "lightning_smith.rollout.workspace.BwrapWorkspace",
+            },
+            "mini_version": f"lightning-smith {__version__}",
+            "exit_status": status,
+            "submission": submission,
+            "rollout": {"record": record.to_dict(), "left_out_of_patch": dict(left_out)},
+        },
+        "messages": [*messages, ending],
+        "trajectory_format": FORMAT,
+        "instance_id": record.instance_id,
+    }
+
+
+def write_trajectory(path: Path, document: dict[str, Any]) -> str:
+    """Write it atomically, in ASCII (replies may hold what UTF-8 does not take); returns its sha256."""
+    data = json.dumps(document, indent=1).encode("ascii")
+    write_atomic(path, data)
+    return hashlib.sha256(data).hexdigest()
