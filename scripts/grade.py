@@ -16,6 +16,7 @@ from lightning_smith.files import sha256_file
 from lightning_smith.images.catalogue import ImageCatalogue
 from lightning_smith.process import exit_when_orphaned, stage_lock
 from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.rollout.grades import GradeStore
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -27,6 +28,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--images", type=Path, required=True, help="folder of the local images")
     add("--testbed-python", type=Path, required=True, help="interpreter that the tests run with")
     add("--work", type=Path, required=True, help="folder for logs, reports of instances and scratch trees")
+    add("--store", type=Path, help="folder of test runs made earlier (default: grades/ beside --images)")
     add("--timeout", type=float, default=1800.0, help="seconds for an instance's tests (default %(default)s)")
     add("--workers", type=int, default=2, help="test runs at once (default %(default)s)")
     add(
@@ -50,21 +52,25 @@ def main(argv: list[str] | None = None) -> None:
     exit_when_orphaned()
     tasks = read_tasks(args.tasks)
     executor = SandboxExecutor(
-        ImageCatalogue(args.images), Bwrap.find(args.testbed_python), args.work / "scratch", args.timeout
+        ImageCatalogue(args.images),
+        Bwrap.find(args.testbed_python),
+        GradeStore(args.store or args.images.parent / "grades", slots=args.workers),
+        args.timeout,
+        args.work / "scratch",
     )
     settings = GradeSettings(
         work=args.work,
         execute=executor,
+        cross_check=executor.cross_check,
         executor="bubblewrap",
         timeout_s=args.timeout,
         workers=args.workers,
         max_invalid_fraction=args.max_invalid_fraction,
     )
-    with stage_lock(args.work, "grade"):
-        if args.control:
-            run_control(args, settings, tasks)
-        else:
-            run_grade(args, settings, tasks)
+    if args.control:
+        run_control(args, settings, tasks)
+    else:
+        run_grade(args, settings, tasks)
 
 
 def run_control(args: argparse.Namespace, settings: GradeSettings, tasks: list[dict]) -> None:
@@ -72,7 +78,8 @@ def run_control(args: argparse.Namespace, settings: GradeSettings, tasks: list[d
     if args.out is None or args.seed is None:
         raise UserError("--control needs --out and --seed")
     chosen = choose_tasks(tasks, args.instances or None, args.seed)
-    summary = control(args.control, settings, chosen, sha256_file(args.tasks), args.out)
+    with stage_lock(args.work, f"grade-control-{args.control}"):
+        summary = control(args.control, settings, chosen, sha256_file(args.tasks), args.out)
     print(f"{summary['resolved']} of {summary['instances']} {args.control} patches resolve, in {args.out}")
     if summary["failed"]:
         print(f"against expectation: {', '.join(summary['failed'])}")
@@ -82,7 +89,8 @@ def run_grade(args: argparse.Namespace, settings: GradeSettings, tasks: list[dic
     """Grade the predictions of one checkpoint."""
     run = read_run(args.predictions, args.tasks)
     planned = planned_tasks(tasks, run["instance_ids"])
-    summary = grade(settings, planned, run, args.predictions)
+    with stage_lock(args.work, f"grade-{run['recipe']}-{run['step']}"):
+        summary = grade(settings, planned, run, args.predictions)
     counts = ", ".join(f"{count} {name}" for name, count in summary["counts"].items())
     print(
         f"{counts} of {summary['instances']} instances x {summary['samples']} samples, in {args.predictions}"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.counts import Verdict, count_categories, count_outcomes, write_verdicts
 from lightning_smith.evaluation.harness import (
+    CrossCheck,
     Execute,
     Graded,
     OfficialRun,
@@ -30,15 +31,16 @@ from lightning_smith.rollout.outcome import RolloutRecord
 class GradeSettings:
     """Where the tests run and for how long; `work` gets the official runner's folders.
 
-    `executor` names the sandbox in tables. `timeout_s` limits the tests of one instance. If the machine
-    keeps more than `max_invalid_fraction` of the patches from being graded, the stage fails instead of
-    counting errors.
+    `cross_check` asks the grader of training about each patch. `executor` names the sandbox in tables.
+    `timeout_s` limits the tests of one instance. If the machine keeps more than `max_invalid_fraction` of
+    the patches from being graded, the stage fails instead of counting errors.
     """
 
     work: Path
     execute: Execute
     executor: str
     timeout_s: float
+    cross_check: CrossCheck | None = None
     workers: int = 2
     retries: int = 2
     max_invalid_fraction: float = 0.02
@@ -88,6 +90,7 @@ def grade(
             tasks,
             predictions,
             execute=settings.execute,
+            cross_check=settings.cross_check,
             timeout_s=settings.timeout_s,
             retries=settings.retries,
         )
@@ -174,6 +177,7 @@ def control(
         tasks,
         predictions,
         execute=settings.execute,
+        cross_check=settings.cross_check,
         timeout_s=settings.timeout_s,
         retries=settings.retries,
         grade_empty=True,
@@ -189,6 +193,11 @@ def control(
             key for key, result in graded.items() if result.resolved != wanted or not result.valid
         ),
         "errors": {key: result.reason for key, result in sorted(graded.items()) if result.reason},
+        "disagreements": {
+            key: result.ours.value
+            for key, result in sorted(graded.items())
+            if result.ours and result.disputed
+        },
         "dataset_sha256": dataset_sha256,
         "harness": harness_name(),
         "executor": settings.executor,

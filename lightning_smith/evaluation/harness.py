@@ -35,6 +35,9 @@ FAILURE_FILE = "failure.json"
 """Written beside the official files where the official runner leaves no report although the patch is at
 fault."""
 
+OURS_FILE = "ours.json"
+"""The verdict of the grader of training, written beside the official files."""
+
 PATCH_FAILED = "the patch does not apply"
 TIMED_OUT = "the tests ran out of time"
 NOT_RUN = "the tests could not be run"
@@ -53,7 +56,6 @@ class Execution:
     applied: bool
     timed_out: bool
     seconds: float
-    ours: Outcome | None = None
 
 
 class ExecutionError(Exception):
@@ -62,6 +64,10 @@ class ExecutionError(Exception):
 
 Execute = Callable[[Mapping[str, Any], str, bytes], Execution]
 """Runs a task's eval script on its tree with a patch: (row, eval script, patch). Raises ExecutionError."""
+
+CrossCheck = Callable[[Mapping[str, Any], bytes, Execution, bool], Outcome | None]
+"""What the grader of training makes of a patch: (row, patch, its execution, whether it resolved
+officially)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,11 @@ class Graded:
     def resolved(self) -> bool:
         """The official verdict; False without a report."""
         return bool(self.report and self.report["resolved"])
+
+    @property
+    def disputed(self) -> bool:
+        """Whether the grader of training disagrees."""
+        return self.ours is not None and (self.ours is Outcome.SOLVED) != self.resolved
 
 
 def harness_name() -> str:
@@ -114,6 +125,7 @@ class OfficialRun:
         *,
         execute: Execute,
         timeout_s: float,
+        cross_check: CrossCheck | None = None,
         retries: int = 2,
         grade_empty: bool = False,
     ) -> None:
@@ -129,7 +141,7 @@ class OfficialRun:
         self._tasks = {task["instance_id"]: task for task in tasks}
         self._predictions = predictions
         self._execute, self._timeout_s, self._retries = execute, timeout_s, retries
-        self._grade_empty = grade_empty
+        self._cross_check, self._grade_empty = cross_check, grade_empty
 
     def grade(self, *, workers: int, label: str = "grade") -> dict[str, Graded]:
         """Grade every prediction that has a patch, `workers` at a time; instances without one are absent."""
@@ -187,7 +199,7 @@ class OfficialRun:
 
     def _known(self, folder: Path, instance_id: str) -> Graded | None:
         """The verdict of an earlier run with this run id."""
-        ours_file = folder / "ours.json"
+        ours_file = folder / OURS_FILE
         ours = Outcome(read_json(ours_file)["outcome"]) if ours_file.exists() else None
         if (folder / "report.json").exists():
             return Graded(read_json(folder / "report.json")[instance_id], None, ours)
@@ -208,26 +220,35 @@ class OfficialRun:
         execution = self._execute(task, spec.eval_script, prediction.patch)
         # The official runner decodes the same way and stores text.
         output = execution.log.decode("utf-8", "replace")
-        if execution.ours is not None:
-            write_json(folder / "ours.json", {"outcome": execution.ours.value})
         if not execution.applied:
             write_atomic(folder / "run_instance.log", f"{APPLY_PATCH_FAIL}:\n{output}\n")
-            return self._failed(folder, PATCH_FAILED, execution.ours)
+            return self._failed(folder, PATCH_FAILED, self._ours(folder, instance_id, execution, False))
         log = f"{APPLY_PATCH_PASS}\nTest runtime: {execution.seconds:_.2f} seconds\n"
         write_atomic(folder / "run_instance.log", log)
         if execution.timed_out:
             output += f"\n\nTimeout error: {self._timeout_s:g} seconds exceeded."
         write_atomic(folder / "test_output.txt", output)
         if execution.timed_out:
-            return self._failed(folder, TIMED_OUT, execution.ours)
+            return self._failed(folder, TIMED_OUT, self._ours(folder, instance_id, execution, False))
         report = get_eval_report(
             test_spec=spec,
             prediction=prediction.to_dict(),
             test_log_path=str(folder / "test_output.txt"),
             include_tests_status=True,
         )
+        ours = self._ours(folder, instance_id, execution, report[instance_id]["resolved"])
         write_atomic(folder / "report.json", json.dumps(report, indent=4))
-        return Graded(report[instance_id], None, execution.ours)
+        return Graded(report[instance_id], None, ours)
+
+    def _ours(self, folder: Path, instance_id: str, execution: Execution, resolved: bool) -> Outcome | None:
+        """Ask the grader of training, and keep its answer for a resumed run."""
+        if self._cross_check is None:
+            return None
+        patch = self._predictions[instance_id].patch
+        outcome = self._cross_check(self._tasks[instance_id], patch, execution, resolved)
+        if outcome is not None:
+            write_json(folder / OURS_FILE, {"outcome": outcome.value})
+        return outcome
 
     @staticmethod
     def _failed(folder: Path, reason: str, ours: Outcome | None) -> Graded:

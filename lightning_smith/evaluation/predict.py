@@ -26,6 +26,7 @@ from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged
 from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
+from lightning_smith.rollout.stage import AgentSettings, StageSettings
 
 AGENT_SETTINGS = (
     "max_turns",
@@ -233,16 +234,16 @@ def _write_stage_file(settings: PredictSettings, work: Path, tasks: Sequence[Map
     rows = work / "tasks.jsonl"
     write_jsonl(rows, (agent_task(task) for task in tasks))
     path = work / "stage.json"
-    stage = {
-        "tasks": str(rows.resolve()),
-        "images": str(settings.images.resolve()),
-        "scratch": str((work / "scratch").resolve()),
-        "trajectories": str((work / "trajectories").resolve()),
-        "model": settings.policy.model_name,
-        "model_revision": settings.policy.revision,
-        "agent": dict(settings.agent),
-    }
-    write_json(path, stage)
+    stage = StageSettings(
+        tasks=rows.resolve(),
+        images=settings.images.resolve(),
+        model=settings.policy.model_name,
+        agent=AgentSettings.from_dict(settings.agent),
+        model_revision=settings.policy.revision,
+        trajectories=(work / "trajectories").resolve(),
+        scratch=(work / "scratch").resolve(),
+    )
+    stage.write(path)
     return path
 
 

@@ -2,40 +2,54 @@
 
 What the official runner does in a container: write the patch, try four ways to apply it with a reset in
 between, run the eval script with /bin/bash in /testbed, keep everything it prints. The tree comes from the
-image at the task's base commit and is thrown away afterwards.
+image at the task's base commit and is thrown away afterwards. Equal patches of one task are run once
+(`rollout/grades.py`).
+
+`cross_check` asks the grader of training about the same patch.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import hashlib
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.harness import Execution, ExecutionError
+from lightning_smith.files import hash_json
 from lightning_smith.images.catalogue import ImageCatalogue
-from lightning_smith.rollout.bwrap import Bwrap, Completed
+from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout.bwrap import Bwrap, Limit
+from lightning_smith.rollout.grades import GradeStore, TestRun
+from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.statuses import PASSING, read_statuses
+from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.workspace import python_environment
 
 PATCH = "/run/patch.diff"
 EVAL_SCRIPT = "/run/eval.sh"
 
 APPLY_TIMEOUT_S = 120.0
 
-KEEP_BYTES = 20_000_000
-"""Kept of a test run's output from its start, and as much from its end."""
+_EXIT_CODE = re.compile(rb"^>>>>> Test Exit Code: (\d+)$", re.M)
 
-_REPOSITORY = """
-export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=grader GIT_AUTHOR_EMAIL=grader@localhost
-export GIT_COMMITTER_NAME=grader GIT_COMMITTER_EMAIL=grader@localhost
-git init --quiet . && git add --all --force . && git commit --quiet --no-verify --message base
-"""
+EXECUTOR_VERSION = 1
+"""Part of every key of the store: raise it when the same patch could give another log."""
+
+KEEP_BYTES = 8_000_000
+"""Kept of a test run's output from its start, and as much from its end."""
 
 APPLY = f"""
 cd /testbed || exit 1
 if git apply --verbose {PATCH}; then exit 0; fi
-{_REPOSITORY}
+export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=grader GIT_AUTHOR_EMAIL=grader@localhost
+export GIT_COMMITTER_NAME=grader GIT_COMMITTER_EMAIL=grader@localhost
+git init --quiet . && git add --all --force . && git commit --quiet --no-verify --message base
 reset_tree() {{ git checkout -- . ; git clean -fd ; }}
 finish() {{ rm -rf .git; exit "$1"; }}
 reset_tree; if git apply --verbose --3way {PATCH}; then finish 0; fi
@@ -54,40 +68,117 @@ class SandboxExecutor:
     Args:
         images: catalogue of the local images.
         sandbox: bubblewrap with the interpreter that the tests run in.
-        scratch: folder for trees, best on a fast file system.
+        store: test runs made earlier, those of training among them.
         timeout_s: seconds that one instance's tests may take.
+        scratch: where trees go if there is no room for them in memory.
     """
 
-    def __init__(self, images: ImageCatalogue, sandbox: Bwrap, scratch: Path, timeout_s: float) -> None:
-        self._images, self._sandbox, self._timeout_s = images, sandbox, timeout_s
-        self._scratch = scratch
-        scratch.mkdir(parents=True, exist_ok=True)
+    def __init__(
+        self,
+        images: ImageCatalogue,
+        sandbox: Bwrap,
+        store: GradeStore,
+        timeout_s: float,
+        scratch: Path | None = None,
+    ) -> None:
+        self._images, self._sandbox, self._store = images, sandbox, store
+        self._timeout_s, self._scratch = timeout_s, scratch
 
     def __call__(self, row: Mapping[str, Any], script: str, patch: bytes) -> Execution:
         """Apply `patch` to the row's base commit and run `script`; an empty patch is not applied.
 
         Raises ExecutionError if the tree or the sandbox cannot be had.
         """
-        folder = Path(tempfile.mkdtemp(dir=self._scratch, prefix="grade-"))
         try:
-            return self._execute(folder / "tree", row, script, patch)
+            image = self._images[row["image"]]
+            key = self._key(row, image, script, patch)
+            run = self._store.run(key, lambda: self._execute(row, image, script, patch))
         except (UserError, OSError) as error:
             raise ExecutionError(str(error)) from error
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        return Execution(run.log, applied=run.applied, timed_out=run.timed_out, seconds=run.wall_s)
 
-    def _execute(self, tree: Path, row: Mapping[str, Any], script: str, patch: bytes) -> Execution:
-        self._images[row["image"]].checkout(row["base_commit"], tree)
-        if patch:
-            done = self._run(APPLY, tree, APPLY_TIMEOUT_S, {PATCH: patch})
-            if done.returncode != 0:
-                return Execution(done.output, applied=False, timed_out=False, seconds=done.wall_s)
-        done = self._run(f"/bin/bash {EVAL_SCRIPT}", tree, self._timeout_s, {EVAL_SCRIPT: script.encode()})
-        # A run that was ended for taking too many processes or too much disk leaves a log without an end
-        # marker, which the official reader does not accept.
-        return Execution(done.output, applied=True, timed_out=done.timed_out, seconds=done.wall_s)
+    def cross_check(
+        self, row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool
+    ) -> Outcome | None:
+        """The verdict of the grader of training; None if it could not run.
 
-    def _run(self, command: str, tree: Path, timeout_s: float, files: Mapping[str, bytes]) -> Completed:
-        return self._sandbox.run(
-            command, tree=tree, environment={}, timeout_s=timeout_s, files=files, keep_bytes=KEEP_BYTES
+        A patch that resolves officially is tested once more by that grader, which protects the test run from
+        the patch. For any other, its reader is asked about the official log.
+        """
+        task = RolloutTask.from_row({**row, "image_name": row["image"]})
+        if resolved:
+            return self._decide(task, patch)
+        if not execution.applied or execution.timed_out:
+            return Outcome.UNSOLVED
+        statuses = read_statuses(execution.log, task.tests)
+        passed = all(statuses.get(test) in PASSING for test in task.tests)
+        # The eval script's own line is the last one; what the tests print comes before it.
+        exit_codes = _EXIT_CODE.findall(execution.log)
+        return Outcome.SOLVED if passed and exit_codes[-1:] == [b"0"] else Outcome.UNSOLVED
+
+    def _decide(self, task: RolloutTask, patch: bytes) -> Outcome | None:
+        image = self._images[task.image_name]
+        try:
+            run = run_tests(
+                task,
+                image,
+                patch,
+                self._store,
+                self._sandbox,
+                timeout_s=self._timeout_s,
+                scratch=self._scratch,
+            )
+        except GraderError:
+            return None
+        return decide(task, run)
+
+    def _key(self, row: Mapping[str, Any], image: LocalImage, script: str, patch: bytes) -> str:
+        """Name of a test run in the store: everything that its log depends on."""
+        return hash_json(
+            {
+                "executor": EXECUTOR_VERSION,
+                "image": image.digest,
+                "base_commit": row["base_commit"],
+                "script": script,
+                "patch": hashlib.sha256(patch).hexdigest(),
+                "timeout_s": self._timeout_s,
+            }
+        )
+
+    def _execute(self, row: Mapping[str, Any], image: LocalImage, script: str, patch: bytes) -> TestRun:
+        with Scratch(self._scratch) as folder:
+            tree = folder / "tree"
+            image.checkout(row["base_commit"], tree)
+            if patch:
+                done = self._run(APPLY, image, tree, APPLY_TIMEOUT_S, {PATCH: patch})
+                if done.returncode != 0:
+                    return replace(done, applied=False, timed_out=False)
+            return self._run(f"/bin/bash {EVAL_SCRIPT}", image, tree, self._timeout_s, {EVAL_SCRIPT: script})
+
+    def _run(
+        self, command: str, image: LocalImage, tree: Path, timeout_s: float, files: Mapping[str, bytes | str]
+    ) -> TestRun:
+        """One command in the tree.
+
+        A run that was ended for having too many processes leaves a log without its end marker, which the
+        official reader does not accept; one that was ended because the disk is full says nothing.
+        """
+        done = self._sandbox.run(
+            command,
+            tree=tree,
+            environment=python_environment(image),
+            timeout_s=timeout_s,
+            files={name: data.encode() if isinstance(data, str) else data for name, data in files.items()},
+            keep_bytes=KEEP_BYTES,
+        )
+        if done.limit is Limit.DISK:
+            raise UserError(f"the tests were stopped: they {done.stopped}")
+        return TestRun(
+            log=done.output,
+            returncode=done.returncode,
+            timed_out=done.timed_out,
+            wall_s=done.wall_s,
+            canary_ok=False,
+            tampered=False,
+            applied=True,
         )

@@ -5,6 +5,7 @@ uv run --frozen --project envs/eval --with pytest pytest tests/unit/test_harness
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from test_harness_official import FAILED, FIX, PASSED, Scripted, ran, task
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.counts import read_evaluation
 from lightning_smith.evaluation.grade import GradeSettings, control, grade, planned_tasks, read_run
-from lightning_smith.evaluation.harness import ExecutionError
+from lightning_smith.evaluation.harness import Execution, ExecutionError
 from lightning_smith.evaluation.predictions import Prediction, write_predictions
 from lightning_smith.files import read_json, sha256_file, write_json, write_jsonl
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
@@ -24,8 +25,13 @@ pytestmark = pytest.mark.e2e
 
 IDS = ["gold", "wrong", "empty", "lost", "forged"]
 TASKS = [task(instance_id) for instance_id in IDS]
-GOLD, WRONG = ran(PASSED, 0, ours=Outcome.SOLVED), ran(FAILED, 1, ours=Outcome.UNSOLVED)
-FORGED = ran(PASSED, 0, ours=Outcome.TAMPERED)
+GOLD, WRONG = ran(PASSED, 0), ran(FAILED, 1)
+
+
+def cross_check(row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool) -> Outcome:
+    if row["instance_id"] == "forged":
+        return Outcome.TAMPERED
+    return Outcome.SOLVED if resolved else Outcome.UNSOLVED
 
 
 def record(instance_id: str, sample: int, outcome: Outcome | None) -> dict[str, Any]:
@@ -73,10 +79,10 @@ def write_run(folder: Path, samples: int = 2) -> dict[str, Any]:
 
 
 def settings(tmp_path: Path, **executions: Any) -> GradeSettings:
-    return GradeSettings(tmp_path / "work", Scripted(**executions), "bubblewrap", 60)
+    return GradeSettings(tmp_path / "work", Scripted(**executions), "bubblewrap", 60, cross_check)
 
 
-EXECUTIONS = {"gold": GOLD, "wrong": WRONG, "forged": FORGED}
+EXECUTIONS = {"gold": GOLD, "wrong": WRONG, "forged": GOLD}
 
 
 def test_a_checkpoint(tmp_path: Path):

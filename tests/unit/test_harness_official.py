@@ -86,8 +86,8 @@ class Scripted:
         return found
 
 
-def ran(body: str, exit_code: int, **more: Any) -> Execution:
-    return Execution(log(body, exit_code), applied=True, timed_out=False, seconds=0.1, **more)
+def ran(body: str, exit_code: int) -> Execution:
+    return Execution(log(body, exit_code), applied=True, timed_out=False, seconds=0.1)
 
 
 GOLD, WRONG = ran(PASSED, 0), ran(FAILED, 1)
@@ -189,10 +189,21 @@ def test_the_empty_control_runs_the_tests(tmp_path: Path):
 
 
 def test_our_verdict_survives_a_second_run(tmp_path: Path):
-    first = start(tmp_path, Scripted(a=ran(PASSED, 0, ours=Outcome.TAMPERED)), {"a": FIX})
+    asked = []
+
+    def cross_check(row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool) -> Outcome:
+        asked.append((row["instance_id"], patch, execution.applied, resolved))
+        return Outcome.TAMPERED
+
+    corrupt = Execution(b"error", applied=False, timed_out=False, seconds=0.1)
+    patches = {"a": FIX, "b": FIX}
+    first = start(tmp_path, Scripted(a=GOLD, b=corrupt), patches, cross_check=cross_check)
     first.grade(workers=1)
-    second = start(tmp_path, Scripted(a=GOLD), {"a": FIX})
-    assert second.grade(workers=1)["a"].ours is Outcome.TAMPERED
+    assert asked == [("a", FIX, True, True), ("b", FIX, False, False)]
+    graded = start(tmp_path, Scripted(a=GOLD, b=corrupt), patches).grade(workers=1)
+    assert graded["a"].ours is graded["b"].ours is Outcome.TAMPERED
+    assert graded["a"].disputed
+    assert not graded["b"].disputed
 
 
 def test_no_predictions_at_all(tmp_path: Path):

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.evaluation.harness import ExecutionError
+from lightning_smith.evaluation.harness import Execution, ExecutionError
 from lightning_smith.evaluation.sandbox import SandboxExecutor
 from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.rollout.grades import GradeStore
+from lightning_smith.rollout.outcome import Outcome
 
 pytestmark = pytest.mark.e2e
 
@@ -70,12 +72,15 @@ LISTING = "#!/bin/bash\ncd /testbed\nfind . -type f | LC_ALL=C sort | xargs -d '
 class OneTree:
     """A catalogue whose only image holds FILES."""
 
+    digest, pythonpath, checkouts = "sha256:1", "src", 0
+
     def __getitem__(self, name: str) -> OneTree:
         if name != "acme/widget":
             raise UserError(f"there is no image {name}")
         return self
 
     def checkout(self, revision: str, dest: Path) -> None:
+        self.checkouts += 1
         write_files(dest)
 
 
@@ -93,8 +98,11 @@ def sandbox() -> Bwrap:
         pytest.skip(str(error))
 
 
-def executor(sandbox: Bwrap, tmp_path: Path, timeout_s: float = 60.0) -> SandboxExecutor:
-    return SandboxExecutor(OneTree(), sandbox, tmp_path / "scratch", timeout_s)  # type: ignore[arg-type]
+def executor(
+    sandbox: Bwrap, tmp_path: Path, timeout_s: float = 60.0, images: OneTree | None = None
+) -> SandboxExecutor:
+    store = GradeStore(tmp_path / "grades")
+    return SandboxExecutor(images or OneTree(), sandbox, store, timeout_s, tmp_path / "scratch")  # type: ignore[arg-type]
 
 
 ROW: dict[str, Any] = {"image": "acme/widget", "base_commit": "b"}
@@ -138,7 +146,6 @@ def test_the_tree_is_that_of_the_official_attempts(name: str, sandbox: Bwrap, tm
     assert execution.applied == (expected is not None)
     if expected is not None:
         assert execution.log.decode() == expected
-    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_blank_context_at_the_end_reaches_the_sandbox_whole(sandbox: Bwrap, tmp_path: Path):
@@ -170,3 +177,48 @@ def test_time_limit(sandbox: Bwrap, tmp_path: Path):
 def test_what_the_machine_lacks_is_not_the_patch_s_fault(sandbox: Bwrap, tmp_path: Path):
     with pytest.raises(ExecutionError, match="there is no image acme/other"):
         executor(sandbox, tmp_path)(ROW | {"image": "acme/other"}, LISTING, b"")
+
+
+def test_equal_patches_are_run_once(sandbox: Bwrap, tmp_path: Path):
+    images = OneTree()
+    clean = PATCHES["clean"].encode()
+    first, again = (executor(sandbox, tmp_path, images=images)(ROW, LISTING, clean) for _ in range(2))
+    assert first == again
+    assert images.checkouts == 1
+    for patch, script, row in (
+        (b"", LISTING, ROW),
+        (clean, "true", ROW),
+        (clean, LISTING, ROW | {"base_commit": "c"}),
+    ):
+        executor(sandbox, tmp_path, images=images)(row, script, patch)
+    assert images.checkouts == 4
+
+
+def test_the_environment_is_the_image_s(sandbox: Bwrap, tmp_path: Path):
+    script = '#!/bin/bash\necho "$PYTHONPATH $PYTHONHASHSEED $TZ"\n'
+    assert executor(sandbox, tmp_path)(ROW, script, b"").log == b"/testbed/src 0 UTC\n"
+
+
+@pytest.mark.parametrize(
+    ("applied", "timed_out", "log", "ours"),
+    [
+        (True, False, b"PASSED t.py::f\nPASSED t.py::p\n>>>>> Test Exit Code: 0\n", Outcome.SOLVED),
+        (True, False, b"PASSED t.py::f\nPASSED t.py::p\n>>>>> Test Exit Code: 1\n", Outcome.UNSOLVED),
+        (
+            True,
+            False,
+            b">>>>> Test Exit Code: 0\nPASSED t.py::f\n>>>>> Test Exit Code: 1\n",
+            Outcome.UNSOLVED,
+        ),
+        (True, False, b"FAILED t.py::f - assert\nPASSED t.py::p\n", Outcome.UNSOLVED),
+        (True, False, b"", Outcome.UNSOLVED),
+        (True, True, b"PASSED t.py::f\nPASSED t.py::p\n", Outcome.UNSOLVED),
+        (False, False, b"error: patch failed", Outcome.UNSOLVED),
+    ],
+)
+def test_our_reader_of_a_log_that_does_not_resolve(
+    applied: bool, timed_out: bool, log: bytes, ours: Outcome, sandbox: Bwrap, tmp_path: Path
+):
+    row = ROW | {"instance_id": "a", "FAIL_TO_PASS": '["t.py::f"]', "PASS_TO_PASS": '["t.py::p"]'}
+    execution = Execution(log, applied=applied, timed_out=timed_out, seconds=0.1)
+    assert executor(sandbox, tmp_path).cross_check(row, b"x", execution, False) is ours
