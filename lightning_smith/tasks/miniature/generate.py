@@ -69,8 +69,8 @@ BLANK_STATEMENTS = (None, "", None, "", " \n", None, "", "\u200b")
 class Limits:
     """How many bugs are tried a package, by what they are for."""
 
-    train: int = 100
-    heldout: int = 80
+    train: int = 110
+    heldout: int = 74
     whole_suite: int = 44
 
     def of(self, source: Source) -> int:
