@@ -13,16 +13,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import DynamicCache
 
 from lightning_smith.errors import UserError
 from lightning_smith.mini.policy import load_policy
 from lightning_smith.mini.router_replay import Routers
+from lightning_smith.training.weights import load_weights
 
 CACHED_TOKENS = 48_000
 """Tokens whose keys and values are kept for the next turn of their conversation (2 KB each in fp32)."""
@@ -148,6 +148,8 @@ class Sampler:
     """
 
     def __init__(self, folder: Path | str, dtype: torch.dtype, *, record_routes: bool = False) -> None:
+        self.model: Any
+        self.tokenizer: Any
         self.model, self.tokenizer = load_policy(folder, dtype)
         self.routers = Routers(self.model)
         if record_routes and not self.routers:
@@ -317,54 +319,8 @@ class Sampler:
         routes = state.routes[row][columns] if state.routes is not None else None
         fed = request.prompt + tuple(tokens[:-1])
         if finished and fed not in self._conversations:
-            self._conversations.add(
-                fed,
-                _Kept(
-                    [layer.keys[row][:, columns] for layer in state.cache.layers],
-                    [layer.values[row][:, columns] for layer in state.cache.layers],
-                    routes,
-                ),
-            )
+            layers: list[Any] = state.cache.layers
+            keys = [layer.keys[row][:, columns] for layer in layers]
+            values = [layer.values[row][:, columns] for layer in layers]
+            self._conversations.add(fed, _Kept(keys, values, routes))
         return Completion(tokens, log_probs, finished, routes.numpy() if routes is not None else None)
-
-
-def load_weights(model: Any, folder: Path | str) -> None:
-    """Copy the weights of a Hugging Face folder into `model`, in the model's own dtype, all or none.
-
-    Raises UserError naming the folder and the first tensor that is missing, unknown or of another shape.
-    """
-    tensors = read_weights(folder, model.dtype)
-    own = model.state_dict()
-    for name in [*own, *tensors]:
-        if name not in tensors or name not in own or tensors[name].shape != own[name].shape:
-            raise UserError(
-                f"{folder} does not fit the loaded model in tensor {name}: no weights were loaded"
-            )
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            own[name].copy_(tensor)
-
-
-def read_weights(folder: Path | str, dtype: torch.dtype) -> dict[str, Tensor]:
-    """All tensors of a Hugging Face folder under the model's own names (a tied head included).
-
-    Raises UserError if a file is absent or unreadable, or a tensor that config.json promises is not there:
-    transformers itself would only warn and start that tensor at random.
-    """
-    folder = Path(folder)
-    for name in ("config.json", "model.safetensors"):
-        if not (folder / name).is_file():
-            raise UserError(f"{folder} lacks {name}: write the checkpoint again")
-    try:
-        model, report = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    except Exception as error:
-        raise UserError(
-            f"{folder} cannot be loaded ({type(error).__name__}: {error}): write it again"
-        ) from None
-    for fault in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        for key in sorted(report[fault], key=str):
-            name = key if isinstance(key, str) else key[0]
-            raise UserError(f"{folder}: tensor {name} is {fault.removesuffix('_keys')} in model.safetensors")
-    return model.state_dict()

@@ -55,7 +55,7 @@ class _Job:
     """One answer wanted; `deliver` takes a Completion or the exception that came instead."""
 
     request: SamplingRequest
-    deliver: Callable[[Completion | Exception], None]
+    deliver: Callable[[Completion | Exception], object]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class _Swap:
 
     folder: str
     version: str | int
-    deliver: Callable[[float | Exception], None]
+    deliver: Callable[[float | Exception], object]
 
 
 class _Stop:
@@ -80,8 +80,14 @@ class Batcher(threading.Thread):
         super().__init__(name="model", daemon=True)
         self.sampler = sampler
         self.version: str | int = 0
-        self.stats = {"requests": 0, "batches": 0, "prompt_tokens": 0, "completion_tokens": 0}
-        self.stats |= {"forwarded_tokens": 0, "model_s": 0.0}
+        self.stats: dict[str, float] = {
+            "requests": 0,
+            "batches": 0,
+            "prompt_tokens": 0,
+            "completion_tokens": 0,
+            "forwarded_tokens": 0,
+            "model_s": 0.0,
+        }
         self._window_s, self._max_batch = window_s, max_batch
         self._queue: queue.SimpleQueue[_Job | _Swap | _Stop] = queue.SimpleQueue()
 
@@ -272,12 +278,12 @@ class PolicyServer:
             },
         }
 
-    async def _wait[T](self, job: Callable[[Callable[[T | Exception], None]], _Job | _Swap]) -> T:
+    async def _wait(self, job: Callable[[Callable[[Any], object]], _Job | _Swap]) -> Any:
         """Submit a job and await what the model thread delivers; its exceptions are raised here."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: asyncio.Future[Any] = loop.create_future()
 
-        def settle(result: T | Exception) -> None:
+        def settle(result: Any) -> None:
             if future.done():  # the client went away
                 return
             if isinstance(result, Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 EPSILON = 1e-6
 
@@ -63,5 +64,5 @@ def step_advantages(groups: Mapping[str, Sequence[float | None]]) -> Advantages:
     return Advantages(values, mixed, uniform, dropped, masked)
 
 
-def _usable(reward: float | None) -> bool:
+def _usable(reward: float | None) -> TypeGuard[float]:
     return reward is not None and math.isfinite(reward)

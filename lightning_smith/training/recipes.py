@@ -103,9 +103,10 @@ def _convert(name: str, key: str, kind: str, value: Any) -> Any:
         return value
     if kind == "Loss" and value in get_args(Loss):
         return value
-    steps = isinstance(value, list | tuple) and all(isinstance(step, int) and step >= 0 for step in value)
-    if kind.startswith("tuple") and steps:
-        return tuple(value)
+    if kind.startswith("tuple") and isinstance(value, list | tuple):
+        if all(isinstance(step, int) and step >= 0 for step in value):
+            return tuple(value)
+        kind = "a list of steps"
     wanted = " or ".join(get_args(Loss)) if kind == "Loss" else kind
     raise UserError(f"recipe {name}: {key}={value!r} is not {wanted}")
 

@@ -1,0 +1,163 @@
+"""A segment of the miniature's training: services, learner, loop and manifest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_json, read_jsonl, sha256_file
+from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
+from lightning_smith.gateway.launch import PolicyServer, Stack
+from lightning_smith.mini.trainer import GrpoLearner, WeightPush
+from lightning_smith.process import stage_lock
+from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.training.checkpoint import describe_files
+from lightning_smith.training.recipes import Recipe, settings_hash
+from lightning_smith.training.segments import Segment, reached, run_segment
+
+ROLLOUT_DTYPES = {"dense": "float32", "moe": "bfloat16"}
+"""What the policy server computes in: a mixture of experts in bf16, as a real rollout engine would, so that
+there is a gap to the fp32 trainer for router replay to close.
+"""
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """What a segment is trained from; `work` is where runs live, `max_rollouts` how many run at once."""
+
+    name: str
+    recipe: Recipe
+    step: int
+    tasks: Path
+    model: Path
+    images: Path
+    agent: AgentSettings
+    work: Path
+    logs: Path | None = None
+    max_rollouts: int = 16
+    retries: int = 2
+
+
+def train_segment(settings: TrainSettings) -> dict[str, Any]:
+    """Train up to `settings.step` and return the manifest of its checkpoint.
+
+    If that checkpoint is whole already, nothing is started. Raises UserError for a step that is no checkpoint
+    of the recipe, an asynchronous recipe, or whatever stops services, rollouts or training.
+    """
+    recipe = settings.recipe
+    recipe.require_step(settings.step)
+    if recipe.async_rollouts:
+        raise UserError(
+            f"recipe {settings.name}: async_rollouts={recipe.async_rollouts}, and the miniature trains "
+            "synchronously: set it to 0"
+        )
+    inputs = _describe_inputs(settings)
+    segment = _segment(settings, inputs)
+    with stage_lock(segment.root, "train"):
+        path = reached(segment, settings.step) or _run(settings, segment)
+    return _manifest(settings, segment, path, inputs)
+
+
+def _describe_inputs(settings: TrainSettings) -> dict[str, Any]:
+    """Hashes of everything outside the recipe that changes the result."""
+    return {
+        "model_sha256": sha256_file(settings.model / "model.safetensors"),
+        "tasks_sha256": sha256_file(settings.tasks),
+        "agent": asdict(settings.agent),
+        "rollout_dtype": _rollout_dtype(settings.model),
+    }
+
+
+def _rollout_dtype(model: Path) -> str:
+    config = read_json(model / "config.json")
+    return ROLLOUT_DTYPES["moe" if config.get("num_experts") else "dense"]
+
+
+def _segment(settings: TrainSettings, inputs: Mapping[str, Any]) -> Segment:
+    digest = settings_hash(settings.recipe, **inputs)
+    return Segment(
+        name=settings.name,
+        recipe=settings.recipe,
+        settings_hash=digest,
+        tasks=tuple(row["instance_id"] for row in read_jsonl(settings.tasks)),
+        root=settings.work / settings.name / digest,
+        rollout_timeout_s=int(settings.agent.rollout_timeout_s),
+    )
+
+
+def _run(settings: TrainSettings, segment: Segment) -> Path:
+    """Start the services, train, stop them; returns the checkpoint."""
+    policy = PolicyServer(
+        model_dir=settings.model,
+        model_name=settings.recipe.policy,
+        revision=f"{settings.name}-{segment.settings_hash}",
+        dtype=_rollout_dtype(settings.model),
+        routed_experts=settings.recipe.router_replay,
+    )
+    stage_file = segment.root / "stage.json"
+    StageSettings(
+        tasks=settings.tasks.resolve(),
+        images=settings.images.resolve(),
+        model=policy.model_name,
+        model_revision=policy.revision,
+        trajectories=(segment.root / "trajectories").resolve(),
+        scratch=(segment.root / "scratch").resolve(),
+        agent=settings.agent,
+    ).write(stage_file)
+    with Stack(
+        segment.root,
+        policy=policy,
+        stage_file=stage_file,
+        max_rollouts=settings.max_rollouts,
+        logs=settings.logs,
+    ) as stack:
+        push = WeightPush(stack.gateway, stack.policy_url)
+        learner = GrpoLearner(settings.model, settings.recipe, segment.root / "pushed", push)
+
+        def run_rollouts(requests: Sequence[RolloutRequest]) -> Iterator[Finished]:
+            return dispatch(
+                stack.gateway,
+                requests,
+                retries=settings.retries,
+                check=stack.check,
+                keep_events=True,
+                agent=stack.agent,
+                model=policy.model_name,
+                model_revision=policy.revision,
+            )
+
+        return run_segment(segment, settings.step, learner, run_rollouts)
+
+
+def _manifest(
+    settings: TrainSettings, segment: Segment, checkpoint: Path, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the rule declares as its output; the same for the same checkpoint."""
+    state = read_json(checkpoint / "state.json")
+    rows = {row["step"]: row for row in read_jsonl(segment.metrics_file)}
+    return {
+        "recipe": settings.name,
+        "step": settings.step,
+        "trained_examples": settings.step * settings.recipe.tasks_per_step,
+        "checkpoint": str(checkpoint),
+        "files": describe_files(checkpoint),
+        "settings_hash": segment.settings_hash,
+        "settings": asdict(settings.recipe),
+        "inputs": dict(inputs),
+        "tasks": len(segment.tasks),
+        "versions": versions(),
+        "metrics": {"reward_history": state["reward_history"], "last_step": rows.get(settings.step)},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the weights."""
+    packages = ("lightning-smith", "torch", "transformers", "safetensors")
+    return {"python": platform.python_version()} | {
+        name: importlib.metadata.version(name) for name in packages
+    }

@@ -1,0 +1,70 @@
+"""Train one recipe up to one of its checkpoints.
+
+Run it again after an interruption: it goes on from the newest whole live checkpoint, and inside an
+interrupted step from the rollouts that had finished. A step that is reached already only gets its manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+import transformers
+
+from lightning_smith.errors import run_script
+from lightning_smith.files import write_json
+from lightning_smith.mini.train import TrainSettings, train_segment
+from lightning_smith.process import exit_when_orphaned
+from lightning_smith.rollout.stage import AgentSettings
+from lightning_smith.training.recipes import parse_recipe
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    formatter = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
+    add = parser.add_argument
+    add("--recipe", required=True, help="name of the recipe")
+    add(
+        "--settings",
+        type=json.loads,
+        required=True,
+        help="JSON of the recipe (`recipes.NAME` of config.yaml)",
+    )
+    add("--step", type=int, required=True, help="train up to this step, one of the recipe's checkpoints")
+    add("--tasks", type=Path, required=True, help="training tasks, JSON lines with SWE-smith's columns")
+    add("--model", type=Path, required=True, help="Hugging Face folder of the policy before training")
+    add("--images", type=Path, required=True, help="folder of the images")
+    add("--agent", type=json.loads, required=True, help="JSON of the agent's limits (`agent` of config.yaml)")
+    add("--work", type=Path, required=True, help="folder of live runs: checkpoints, metrics, trajectories")
+    add("--logs", type=Path, help="folder of the services' logs (default: logs/ in the run's folder)")
+    add("--max-rollouts", type=int, default=16, help="rollouts at once (default %(default)s)")
+    add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
+    add("--out", type=Path, required=True, help="manifest of the checkpoint, written last")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    exit_when_orphaned()
+    torch.set_num_threads(1)
+    transformers.utils.logging.disable_progress_bar()
+    settings = TrainSettings(
+        name=args.recipe,
+        recipe=parse_recipe(args.recipe, args.settings),
+        step=args.step,
+        tasks=args.tasks,
+        model=args.model,
+        images=args.images,
+        agent=AgentSettings.from_dict(args.agent),
+        work=args.work,
+        logs=args.logs,
+        max_rollouts=args.max_rollouts,
+        retries=args.retries,
+    )
+    write_json(args.out, train_segment(settings))
+
+
+if __name__ == "__main__":
+    run_script(main)

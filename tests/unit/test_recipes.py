@@ -1,0 +1,75 @@
+"""Recipes from JSON: what is refused, and what the settings hash covers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lightning_smith.errors import UserError
+from lightning_smith.training.recipes import parse_recipe, settings_hash
+
+SETTINGS = {
+    "policy": "dense",
+    "seed": 1,
+    "checkpoints": [8, 14, 22],
+    "evaluate": [0, 8, 14, 22],
+    "tasks_per_step": 8,
+    "rollouts_per_task": 8,
+    "learning_rate": 1.0e-4,
+    "clip_low": 0.2,
+    "clip_high": 0.28,
+    "loss": "per_rollout_mean",
+    "router_replay": False,
+    "async_rollouts": 0,
+    "save_every": 2,
+}
+
+
+def recipe(**changes: Any):
+    return parse_recipe("dense", {**SETTINGS, **changes})
+
+
+def test_settings_become_typed():
+    parsed = recipe()
+    assert parsed.checkpoints == (8, 14, 22)
+    assert (parsed.horizon, parsed.rollouts_per_step, parsed.learning_rate) == (22, 64, 1e-4)
+    parsed.require_step(14)
+    with pytest.raises(UserError, match=r"step 15 is not one of .*\[8, 14, 22\]"):
+        parsed.require_step(15)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"learning_rte": 1e-4}, "unknown key 'learning_rte'"),
+        ({"learning_rate": "1e-4"}, "learning_rate='1e-4' is not float"),
+        ({"tasks_per_step": 8.0}, "tasks_per_step=8.0 is not int"),
+        ({"seed": True}, "seed=True is not int"),
+        ({"router_replay": 1}, "router_replay=1 is not bool"),
+        ({"loss": "token_mean"}, "loss='token_mean' is not per_rollout_mean or cispo_per_rollout_mean"),
+        ({"checkpoints": [14, 8]}, "must be rising"),
+        ({"checkpoints": [0, 8]}, "must be rising"),
+        ({"checkpoints": []}, "must be rising"),
+        ({"rollouts_per_task": 1}, "rollouts_per_task=1 must be at least 2"),
+        ({"clip_low": 0}, "clip_low=0.0 must be above 0"),
+    ],
+)
+def test_what_is_wrong_is_named(changes: dict[str, Any], sentence: str):
+    with pytest.raises(UserError, match=sentence.replace("[", r"\[")):
+        recipe(**changes)
+
+
+def test_a_missing_key_is_named():
+    with pytest.raises(UserError, match="recipe moe lacks the key 'seed'"):
+        parse_recipe("moe", {key: value for key, value in SETTINGS.items() if key != "seed"})
+
+
+def test_hash_changes_with_what_changes_the_result_only():
+    base = settings_hash(recipe(), start="abc")
+    assert len(base) == 12
+    for neutral in ({"save_every": 4}, {"checkpoints": [8, 30]}, {"evaluate": [0]}):
+        assert settings_hash(recipe(**neutral), start="abc") == base
+    for relevant in ({"seed": 2}, {"learning_rate": 2e-4}, {"clip_high": 0.3}, {"tasks_per_step": 4}):
+        assert settings_hash(recipe(**relevant), start="abc") != base
+    assert settings_hash(recipe(), start="abd") != base
