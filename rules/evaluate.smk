@@ -129,10 +129,10 @@ rule grade_control:
 
 
 rule evaluate_verified:
+    """Base and every checkpoint, graded on the held-out tasks."""
     input:
         [
             f"{RESULTS}/eval/{recipe}/step_{step}/counts.json"
             for recipe, step in EVALUATED
         ],
-    """Base and every checkpoint, graded on the held-out tasks."""
     localrule: True

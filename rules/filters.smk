@@ -90,7 +90,7 @@ rule collect_candidates:
 
 
 rule prepare_data:
+    """The data funnel: raw release, filters, ledger, candidates."""
     input:
         rules.collect_candidates.output,
-    """The data funnel: raw release, filters, ledger, candidates."""
     localrule: True

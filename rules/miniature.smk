@@ -30,9 +30,9 @@ rule fetch_sdist:
 
 
 rule fetch_sdists:
+    """All sdists that the miniature's tasks need."""
     input:
         SDISTS,
-    """All sdists that the miniature's tasks need."""
     localrule: True
 
 

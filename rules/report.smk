@@ -7,6 +7,10 @@ OUTPUTS  {results}/tables/main.{md,csv}, {results}/figures/*.svg
 CONTROLS = [
     f"{RESULTS}/eval/control_{kind}.json" for kind in config["report"]["controls"]
 ]
+LAST_MANIFESTS = {
+    name: f"{RESULTS}/train/{name}/step_{recipe['checkpoints'][-1]}.json"
+    for name, recipe in RECIPES.items()
+}
 TRAINED = [
     f"{RESULTS}/train/{recipe}/step_{step}.json" for recipe, step in EVALUATED if step
 ]
@@ -59,7 +63,7 @@ rule make_table:
 rule draw_figures:
     """Draw funnel, reward curves and evaluation."""
     input:
-        TRAINED,
+        LAST_MANIFESTS.values(),
         funnel=rules.collect_candidates.output.funnel,
         results=rules.make_table.output.csv,
     output:
@@ -72,8 +76,7 @@ rule draw_figures:
         machine="any",
     params:
         metrics=" ".join(
-            f"--metrics {recipe} {RESULTS}/train/{recipe}/metrics.jsonl"
-            for recipe in RECIPES
+            f"--metrics {name} {manifest}" for name, manifest in LAST_MANIFESTS.items()
         ),
         out=lambda wildcards, output: Path(output.funnel).parent,
     message:
@@ -84,14 +87,14 @@ rule draw_figures:
 
 
 rule results_table:
+    """The results table."""
     input:
         rules.make_table.output,
-    """The results table."""
     localrule: True
 
 
 rule figures:
+    """The figures."""
     input:
         rules.draw_figures.output,
-    """The figures."""
     localrule: True

@@ -71,14 +71,14 @@ def last_checkpoints(kind):
 
 
 rule train_dense:
+    """Every recipe that trains the dense policy, to its last checkpoint."""
     input:
         last_checkpoints("dense"),
-    """Every recipe that trains the dense policy, to its last checkpoint."""
     localrule: True
 
 
 rule train_moe:
+    """Every recipe that trains the mixture of experts, to its last checkpoint."""
     input:
         last_checkpoints("moe"),
-    """Every recipe that trains the mixture of experts, to its last checkpoint."""
     localrule: True

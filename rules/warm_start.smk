@@ -72,8 +72,8 @@ rule make_moe_warm_start:
 
 
 rule warm_start:
+    """Both warm starts of the miniature from nothing, under {work}/made/warm_start."""
     input:
         rules.make_warm_start.output,
         rules.make_moe_warm_start.output,
-    """Both warm starts of the miniature from nothing, under {work}/made/warm_start."""
     localrule: True

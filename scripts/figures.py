@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> None:
         action="append",
         default=[],
         metavar=("RECIPE", "FILE"),
-        help="metrics.jsonl of a training run; may be given many times",
+        help="manifest of a training run's last checkpoint; may be given many times",
     )
     parser.add_argument("--results", help="CSV of the results table")
     parser.add_argument("--out", required=True, help="folder for the SVG files")

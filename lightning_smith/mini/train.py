@@ -139,7 +139,7 @@ def _manifest(
 ) -> dict[str, Any]:
     """What the rule declares as its output; the same for the same checkpoint."""
     state = read_json(checkpoint / "state.json")
-    rows = {row["step"]: row for row in read_jsonl(segment.metrics_file)}
+    steps = [row for row in read_jsonl(segment.metrics_file) if row["step"] <= settings.step]
     return {
         "recipe": settings.name,
         "step": settings.step,
@@ -151,7 +151,12 @@ def _manifest(
         "inputs": dict(inputs),
         "tasks": len(segment.tasks),
         "versions": versions(),
-        "metrics": {"reward_history": state["reward_history"], "last_step": rows.get(settings.step)},
+        "metrics": {
+            "reward_history": state["reward_history"],
+            "rollouts": sum(row["rollouts"] for row in steps),
+            "last_step": steps[-1],
+            "steps": steps,
+        },
     }
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_jsonl, write_atomic
+from lightning_smith.files import read_json, write_atomic
 from lightning_smith.tasks.funnel import FilterTotal
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ STYLE: dict[str, Any] = {
 
 
 def read_rewards(path: Path | str) -> list[tuple[int, float]]:
-    """(step, mean reward) of a training run's metrics.jsonl; steps without a valid rollout are left out."""
-    found = [(row.get("step"), row.get("reward")) for row in read_jsonl(path)]
+    """(step, mean reward) of a training run's manifest; steps without a valid rollout are left out."""
+    found = [(row.get("step"), row.get("reward")) for row in read_json(path)["metrics"]["steps"]]
     return [(int(step), float(reward)) for step, reward in found if step is not None and reward is not None]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import write_jsonl
+from lightning_smith.files import write_json
 from lightning_smith.report.figures import (
     draw_funnel,
     draw_rewards,
@@ -36,10 +36,10 @@ def write_data(folder: Path) -> list[str]:
     (folder / "funnel.tsv").write_text(FUNNEL)
     (folder / "main.csv").write_text(RESULTS)
     metrics = [{"step": step, "reward": 0.3 + 0.01 * step} for step in range(1, 23)]
-    write_jsonl(folder / "metrics.jsonl", [*metrics, {"step": 23, "reward": None}])
+    write_json(folder / "step_22.json", {"metrics": {"steps": [*metrics, {"step": 23, "reward": None}]}})
     return [
         *("--funnel", str(folder / "funnel.tsv"), "--results", str(folder / "main.csv")),
-        *("--metrics", "dense", str(folder / "metrics.jsonl")),
+        *("--metrics", "dense", str(folder / "step_22.json")),
     ]
 
 
@@ -70,8 +70,9 @@ def test_figures_follow_the_data():
 
 
 def test_rewards(tmp_path: Path):
-    path = tmp_path / "metrics.jsonl"
-    write_jsonl(path, [{"step": 1, "reward": 0.5}, {"step": 2, "reward": None}, {"step": 3, "reward": 1}])
+    path = tmp_path / "step_3.json"
+    steps = [{"step": 1, "reward": 0.5}, {"step": 2, "reward": None}, {"step": 3, "reward": 1}]
+    write_json(path, {"metrics": {"steps": steps}})
     assert read_rewards(path) == [(1, 0.5), (3, 1.0)]
     assert trailing_mean([1.0, 0.0, 0.5, 1.0], 3) == pytest.approx([1.0, 0.5, 0.5, 0.5])
     assert [smoothing_window(steps) for steps in (6, 22, 176)] == [3, 3, 18]
