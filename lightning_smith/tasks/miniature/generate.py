@@ -303,9 +303,10 @@ def write_tasks(
     if "train" in rows:
         spoil_some(rows["train"], blank, branchless, sizes)
     out.mkdir(parents=True, exist_ok=True)
-    write_atomic(tests_path, _tests_json(tests))
     for role, role_rows in rows.items():
         write_jsonl(out / f"{role}.jsonl", role_rows)
+    named = {row["package"] for path in out.glob("*.jsonl") for row in read_jsonl(path)}
+    write_atomic(tests_path, _tests_json({name: files for name, files in tests.items() if name in named}))
     return {role: len(role_rows) for role, role_rows in rows.items()}
 
 
