@@ -101,7 +101,28 @@ def _measured(rows: Sequence[Row], policy: str) -> list[str]:
         "What became of the rollouts: categories of the official report, then how the rollouts ended.",
         "",
     ]
-    return lines + _count_table(rows)
+    return [*lines, *_count_table(rows), _cross_check(rows), ""]
+
+
+def _cross_check(rows: Sequence[Row]) -> str:
+    """How often the grader of training, asked about the same patches, says something else than swebench."""
+    asked = [
+        (row.checkpoint, verdict)
+        for row in rows
+        for verdict in row.checkpoint.evaluation.verdicts
+        if verdict.ours is not None
+    ]
+    disputed = [
+        f"{item.recipe} step {item.step}: {verdict.instance_id} sample {verdict.sample} "
+        f"({verdict.category}, ours {verdict.ours})"
+        for item, verdict in asked
+        if verdict.disputed
+    ]
+    listed = f": {'; '.join(disputed)}" if disputed else ""
+    return (
+        f"The grader of training was asked about {len(asked)} of these patches and disagrees with swebench on "
+        f"{len(disputed)}{listed}."
+    )
 
 
 def _settings_line(rows: Sequence[Row]) -> str:
@@ -178,15 +199,15 @@ def _controls(controls: Mapping[str, Any]) -> list[str]:
 
 
 def _gap_lines(manifests: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[str]:
-    """The gap between rollout engine and trainer with and without replayed experts, where a manifest has
+    """The gap between rollout engine and trainer with and without replayed experts, where training measured
     both."""
     cells = []
     for (recipe, step), manifest in sorted(manifests.items()):
-        metrics = manifest.get("metrics") or {}
-        for key, label in GAP_NAMES.items():
-            anew, replayed = metrics.get(f"gap_{key}"), metrics.get(f"gap_{key}_replay")
-            if anew is not None and replayed is not None:
-                cells.append((recipe, str(step), label, f"{anew:.2g}", f"{replayed:.2g}"))
+        steps = (manifest.get("metrics") or {}).get("steps") or []
+        measured = [row for row in steps if row.get("gap_max_replay") is not None]
+        for key, label in GAP_NAMES.items() if measured else ():
+            anew, replayed = (_over_steps(measured, f"gap_{key}{suffix}") for suffix in ("", "_replay"))
+            cells.append((recipe, str(step), label, f"{anew:.2g}", f"{replayed:.2g}"))
     if not cells:
         return []
     head = (
@@ -197,8 +218,16 @@ def _gap_lines(manifests: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[s
         "experts replayed (R3)",
     )
     lines = ["## Router replay: rollout engine against trainer", ""]
-    lines += ["The same tokens under the same weights, in the update that made the checkpoint.", ""]
+    lines += ["The same tokens under the same weights, over all updates up to the checkpoint.", ""]
     return [*lines, *_table(head, cells, right=(1, 3, 4))]
+
+
+def _over_steps(rows: Sequence[Mapping[str, Any]], key: str) -> float:
+    """The largest gap of all steps, or the mean over their tokens."""
+    if key.startswith("gap_max"):
+        return max(row[key] for row in rows)
+    tokens = sum(row["trained_tokens"] for row in rows)
+    return sum(row[key] * row["trained_tokens"] for row in rows) / tokens
 
 
 def _published(published: Sequence[PublishedRow], datasets: Iterable[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,17 @@ def test_missing_rollouts_show_and_stay_in_the_denominator():
     assert "| moe | 64 | 260 | 237 | 0 | 0 | 3 | 260 | 237 | 3 |" in text
 
 
+def test_disagreements_of_the_graders_are_named():
+    first, second, *rest = BASE.evaluation.verdicts
+    verdicts = [replace(first, ours=Outcome.TAMPERED), replace(second, ours=Outcome.SOLVED), *rest]
+    item = Checkpoint("moe", "moe", 0, 0, replace(BASE.evaluation, verdicts=verdicts))
+    text = render_markdown(make_rows([item], seed=0), title="Results")
+    assert (
+        "was asked about 2 of these patches and disagrees with swebench on 1: "
+        "moe step 0: i0 sample 0 (resolved, ours tampered)."
+    ) in text
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -155,6 +167,11 @@ def test_recipes_of_one_policy_share_its_base():
 def test_controls_and_replay_gap():
     gap = {"gap_max": 5.2, "gap_mean": 0.0024, "gap_k3": 4.6e-4}
     replay = {"gap_max_replay": 0.26, "gap_mean_replay": 0.0011, "gap_k3_replay": 2.3e-5}
+    steps = [
+        {"trained_tokens": 100, **gap, **replay},
+        {"loss": None},
+        {"trained_tokens": 300, **gap, **replay, "gap_max": 1.0, "gap_mean": 0.0004},
+    ]
     text = render_markdown(
         make_rows([BASE], seed=0),
         title="Results",
@@ -162,11 +179,16 @@ def test_controls_and_replay_gap():
             "gold": {"instances": 9, "resolved": 8, "failed": ["a__b-1"]},
             "empty": {"instances": 9, "resolved": 0, "failed": []},
         },
-        manifests={("moe", 64): {"metrics": gap | replay}, ("dense", 64): {"metrics": {"loss": 1.0}}},
+        manifests={
+            ("moe", 64): {"metrics": {"steps": steps}},
+            ("dense", 64): {"metrics": {"steps": [{"trained_tokens": 100, **gap}]}},
+        },
     )
     assert "- 8 of 9 gold patches resolve; against expectation: a__b-1." in text
     assert "- 0 of 9 instances resolve without a patch." in text
     assert "| moe | 64 | largest | 5.2 | 0.26 |" in text
+    assert "| moe | 64 | mean | 0.0009 | 0.0011 |" in text
+    assert "| dense | 64 |" not in text
     assert "| moe | 64 | k3 estimate of the KL divergence | 0.00046 | 2.3e-05 |" in text
 
 
