@@ -57,6 +57,10 @@ class _Block:
     def ends_at(self, fence: re.Match[str]) -> bool:
         return not fence[3] and len(fence[2]) >= self.ticks and self.shell.whole
 
+    def is_nested(self, fence: re.Match[str]) -> bool:
+        """Whether a fence looks like the start of another block, where nothing quotes it."""
+        return bool(fence[3]) and len(fence[2]) >= self.ticks and self.shell.whole
+
 
 @dataclass
 class _Reader:
@@ -77,7 +81,7 @@ class _Reader:
                 self.commands.append("\n".join(self.block.lines).strip("\n"))
             self.block = None
         else:
-            self.nested = self.nested or (fence is not None and bool(fence[3]) and self.block.shell.whole)
+            self.nested = self.nested or (fence is not None and self.block.is_nested(fence))
             self.block.add(line)
 
     def _open_block(self, line: str) -> None:

@@ -128,8 +128,7 @@ class ShellText:
         if line.startswith("$'", at) and '"' not in self._open:
             self._open.append("$'")
             return at + 2
-        literal = self._open[-2:] == ['"', "${"]
-        if line[at] == '"' or (line[at] == "'" and not literal):
+        if line[at] in ('"', "'"):
             self._open.append(line[at])
             return at + 1
         return self._expansion(line, at)
