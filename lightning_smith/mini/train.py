@@ -74,8 +74,8 @@ def _describe_inputs(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _rollout_dtype(model: Path) -> str:
-    config = read_json(model / "config.json")
-    return ROLLOUT_DTYPES["moe" if config.get("num_experts") else "dense"]
+    architecture = str(read_json(model / "config.json")["model_type"])
+    return ROLLOUT_DTYPES["moe" if architecture.endswith("moe") else "dense"]
 
 
 def _segment(settings: TrainSettings, inputs: Mapping[str, Any]) -> Segment:

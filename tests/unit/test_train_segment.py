@@ -1,0 +1,108 @@
+"""A training segment without its services: what is decided before they start."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+import tiny_policy  # noqa: E402
+
+from lightning_smith.errors import UserError  # noqa: E402
+from lightning_smith.files import append_jsonl, write_json  # noqa: E402
+from lightning_smith.mini import train  # noqa: E402
+from lightning_smith.mini.train import TrainSettings, train_segment  # noqa: E402
+from lightning_smith.rollout.stage import AgentSettings  # noqa: E402
+from lightning_smith.training.checkpoint import describe_files, write_checkpoint  # noqa: E402
+from lightning_smith.training.recipes import parse_recipe  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+RECIPE = {
+    "policy": "moe",
+    "seed": 1,
+    "checkpoints": [2, 4],
+    "evaluate": [0, 4],
+    "tasks_per_step": 2,
+    "rollouts_per_task": 4,
+    "learning_rate": 1e-4,
+    "clip_low": 0.2,
+    "clip_high": 0.28,
+    "loss": "per_rollout_mean",
+    "router_replay": True,
+    "async_rollouts": 0,
+    "save_every": 2,
+}
+AGENT = AgentSettings(4, 64, 2000, 10, 120, 1, 15, "Fix the bug.", "{problem_statement}")
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> TrainSettings:
+    append_jsonl(tmp_path / "train.jsonl", [{"instance_id": f"task-{k}"} for k in range(5)])
+    return TrainSettings(
+        name="moe",
+        recipe=parse_recipe("moe", RECIPE),
+        step=2,
+        tasks=tmp_path / "train.jsonl",
+        model=tiny_policy.write(tmp_path / "start", "moe"),
+        images=tmp_path / "images",
+        agent=AGENT,
+        work=tmp_path / "train",
+    )
+
+
+def whole_checkpoint(settings: TrainSettings) -> Path:
+    """What a finished segment leaves."""
+    segment = train._segment(settings, train._describe_inputs(settings))
+
+    def fill(folder: Path) -> None:
+        for name in ("model.safetensors", "optimizer.pt"):
+            (folder / name).write_bytes(b"x")
+        write_json(
+            folder / "state.json", {"settings_hash": segment.settings_hash, "reward_history": [0.25, 0.5]}
+        )
+
+    append_jsonl(segment.metrics_file, [{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}])
+    return write_checkpoint(segment.root, 2, fill)
+
+
+def test_a_reached_step_only_gets_its_manifest(settings: TrainSettings, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(train, "Stack", None)  # starting a service would fail
+    checkpoint = whole_checkpoint(settings)
+    manifest = train_segment(settings)
+    assert manifest == train_segment(settings), "written twice, it is the same"
+    assert (manifest["recipe"], manifest["step"], manifest["trained_examples"]) == ("moe", 2, 4)
+    assert manifest["checkpoint"] == str(checkpoint) and manifest["files"] == describe_files(checkpoint)
+    assert manifest["metrics"]["reward_history"] == [0.25, 0.5]
+    assert manifest["metrics"]["last_step"] == {"step": 2, "reward": 0.5}
+    assert manifest["inputs"]["rollout_dtype"] == "bfloat16", "a mixture of experts is rolled out in bf16"
+    assert json.loads(json.dumps(manifest))["settings_hash"] in manifest["checkpoint"]
+
+
+def test_other_tasks_model_or_agent_are_another_run(settings: TrainSettings, tmp_path: Path):
+    def folder(changed: TrainSettings) -> Path:
+        return train._segment(changed, train._describe_inputs(changed)).root
+
+    append_jsonl(tmp_path / "other.jsonl", [{"instance_id": f"task-{k}"} for k in range(4)])
+    variants = [
+        settings,
+        replace(settings, tasks=tmp_path / "other.jsonl"),
+        replace(settings, model=tiny_policy.write(tmp_path / "other", "moe", seed=1)),
+        replace(settings, agent=replace(AGENT, max_turns=5)),
+        replace(settings, recipe=parse_recipe("moe", {**RECIPE, "learning_rate": 2e-4})),
+    ]
+    assert len({folder(variant) for variant in variants}) == len(variants)
+    assert folder(replace(settings, step=4)) == folder(settings)
+
+
+def test_a_step_or_recipe_that_cannot_be_is_refused(settings: TrainSettings):
+    with pytest.raises(UserError, match="step 3 is not one of"):
+        train_segment(replace(settings, step=3))
+    recipe = parse_recipe("moe", {**RECIPE, "async_rollouts": 24})
+    with pytest.raises(UserError, match="trains synchronously"):
+        train_segment(replace(settings, recipe=recipe))
