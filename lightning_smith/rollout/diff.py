@@ -30,7 +30,7 @@ MAX_DIFF_BYTES = 10_000_000
 """Default bound of a diff and of what it is made from."""
 
 _MAX_CHANGED_FILES = 20_000
-_CONTENT_FACTOR = 10
+_CONTENT_FACTOR = 2
 _APPLY_TIMEOUT_S = 60.0
 
 _BYTE_CODE_SUFFIXES = (".pyc", ".pyo")

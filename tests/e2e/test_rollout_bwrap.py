@@ -1,0 +1,720 @@
+"""Rollouts and gradings in real sandboxes: what solves, what does not, and what must not work."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_image
+
+from lightning_smith.errors import UserError
+from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout import agent as agent_module
+from lightning_smith.rollout.agent import Agent, Request, Rollout, Stage, open_stage, run_rollout
+from lightning_smith.rollout.bwrap import Bwrap, Limit, ResourceLimits, SandboxError
+from lightning_smith.rollout.chat import ScriptedModel
+from lightning_smith.rollout.diff import scan, take_diff
+from lightning_smith.rollout.grades import GradeStore, TestRun
+from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.loop import SUBMIT_COMMAND
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.scratch import Scratch, sweep
+from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.rollout.statuses import read_statuses
+from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.workspace import BwrapWorkspace
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not tiny_image.TESTBED_PYTHON.exists(),
+        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
+    ),
+]
+
+AGENT: dict[str, Any] = {
+    "max_turns": 6,
+    "max_tokens": 64,
+    "observation_chars": 2000,
+    "command_timeout_s": 60,
+    "rollout_timeout_s": 600,
+    "max_format_errors": 1,
+    "grading_timeout_s": 120,
+    "system_template": "Fix the bug. Reply with one bash block.",
+    "instance_template": "{problem_statement}",
+}
+SECRET = "sk-not-for-the-policy"
+
+
+def make_stage(folder: Path, *rows: dict[str, Any], **agent: Any) -> Stage:
+    return Stage(
+        StageSettings(
+            tasks=tiny_image.write_tasks(folder / "tasks.jsonl", *(rows or (tiny_image.row(),))),
+            images=folder / "images",
+            model="policy",
+            model_revision="r1",
+            agent=AgentSettings.from_dict({**AGENT, **agent}),
+            trajectories=folder / "trajectories",
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the image, whose path is long and holds a blank and an é."""
+    folder = tmp_path_factory.mktemp("rollouts") / f"a clone, é {'x' * 110}"
+    tiny_image.build(folder / "images")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def stage(folder: Path) -> Stage:
+    return make_stage(folder)
+
+
+@pytest.fixture(scope="module")
+def image(stage: Stage) -> LocalImage:
+    return stage.images[tiny_image.IMAGE_NAME]
+
+
+@pytest.fixture(scope="module")
+def task(stage: Stage) -> RolloutTask:
+    return stage.tasks[tiny_image.TASK]
+
+
+@pytest.fixture
+def workspace(stage: Stage, image: LocalImage, tmp_path: Path) -> Iterator[BwrapWorkspace]:
+    with BwrapWorkspace(stage.sandbox, image, tiny_image.TASK, tmp_path / "ws", keep_bytes=4000) as workspace:
+        yield workspace
+
+
+def bash(command: str) -> str:
+    return f"```bash\n{command}\n```"
+
+
+def roll_out(
+    stage: Stage, *commands: str, sample: int = 0, submit: bool = True, grade: bool = True
+) -> Rollout:
+    replies = [bash(command) for command in commands] + ([bash(SUBMIT_COMMAND)] if submit else [])
+    return run_rollout(stage, Request(tiny_image.TASK, sample, 7, grade), ScriptedModel(replies))
+
+
+def processes(*words: str) -> list[str]:
+    """Command lines on this machine that hold one of some words."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if any(word in line for word in words):
+            found.append(line)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ the workbench
+
+
+def test_commands_see_the_task_and_no_secrets(
+    workspace: BwrapWorkspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGL_KEY", SECRET)
+    monkeypatch.setenv("AGL_EVENT_URL", "http://127.0.0.1:1/events")
+    seen = workspace.execute(
+        "env; tr '\\0' '\\n' < /proc/1/environ; ls -a /proc/1/root/ / /testbed; id -u", 60
+    )
+    text = seen.output.decode()
+    assert seen.returncode == 0 and SECRET not in text and "AGL" not in text
+    assert ".git\n" not in text and "README" in text and "1000" in text
+    assert workspace.execute("cat tests/test_core.py", 60).returncode == 1
+    assert workspace.execute("cat /etc/shadow; ls /home /work /root/.ssh", 60).returncode != 0
+    assert workspace.execute(f"ls {workspace.tree}", 60).returncode != 0
+
+
+def test_only_the_tree_and_tmp_can_be_written(workspace: BwrapWorkspace) -> None:
+    for place in ("/", "/usr", "/opt/testbed", "/dev", "/run", "/etc"):
+        assert workspace.execute(f"touch {place}/x", 60).returncode != 0, place
+    assert workspace.execute("echo kept > /tmp/note && echo x > new.txt", 60).returncode == 0
+    assert workspace.execute("cat /tmp/note", 60).output == b"kept\n"
+    assert b"new file mode 100644" in workspace.diff() and b"note" not in workspace.diff()
+
+
+def test_there_is_no_network(workspace: BwrapWorkspace) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        connect = f"import socket; socket.create_connection(('127.0.0.1', {server.server_port}), 5)"
+        assert subprocess.run([sys.executable, "-c", connect], check=False).returncode == 0
+        seen = workspace.execute(f'python -c "{connect}"', 60)
+    assert seen.returncode == 1 and b"Connection refused" in seen.output
+    assert workspace.execute("cat < /dev/tcp/1.1.1.1/80", 60).returncode != 0
+
+
+def test_the_package_can_be_imported_and_tested(workspace: BwrapWorkspace) -> None:
+    seen = workspace.execute(
+        "python -c 'import widget; print(widget.__file__)'; python -m pytest --version", 60
+    )
+    assert seen.output.startswith(b"/testbed/src/widget/__init__.py\npytest 8")
+
+
+def test_time_limits_leave_nothing_behind(workspace: BwrapWorkspace) -> None:
+    def run(command: str, timeout_s: float = 2) -> tuple[int, bool, bytes, float]:
+        started_s = time.monotonic()
+        seen = workspace.execute(command, timeout_s)
+        return seen.returncode, seen.timed_out, seen.output, time.monotonic() - started_s
+
+    returncode, timed_out, _, wall_s = run("sleep 3011 & python3 -c 'while True: pass # 3012'")
+    assert (returncode, timed_out) == (-1, True) and wall_s < 12
+    assert processes("sleep 3011", "pass # 3012") == []
+    assert run("ps -eo args | grep -cE '[s]leep 3011|[p]ass # 3012'", 60)[2] == b"0\n"
+    _, timed_out, _, wall_s = run("bash -c \"trap '' TERM INT; while :; do sleep 1; done\"")
+    assert timed_out and wall_s < 12
+    assert run("exit 124", 60)[:2] == (124, False)
+    assert run("bash -c 'kill -9 $$'", 60)[:2] == (137, False)
+    assert run("kill -9 $$", 60)[:2] == (137, False)
+    assert run("timeout 1 sleep 9", 60)[:2] == (124, False)
+    assert run("printf partial; sleep 3013")[1:3] == (True, b"partial")
+    assert run("(sleep 3014 >/dev/null 2>&1 &) ; echo ok", 60)[1:3] == (False, b"ok\n")
+    assert run("setsid nohup sleep 3015 & disown; exec >&- 2>&-; exit 3", 60)[:2] == (3, False)
+    assert processes("sleep 3011", "sleep 3013", "sleep 3014", "sleep 3015") == []
+
+
+def test_a_killed_harness_takes_its_commands_along(stage: Stage, tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from lightning_smith.rollout.bwrap import Bwrap, find_bwrap\n"
+        "Bwrap(find_bwrap()).run('sleep 3016', tree=Path(sys.argv[1]), environment={}, timeout_s=100)\n"
+    )
+    harness = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
+    deadline_s = time.monotonic() + 60
+    while len(processes("sleep 3016")) < 1 and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    harness.send_signal(signal.SIGKILL)
+    harness.wait()
+    while processes("sleep 3016") and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert time.monotonic() < deadline_s
+
+
+def test_long_commands_and_long_output(workspace: BwrapWorkspace) -> None:
+    command = "cat > big.txt <<'EOF'\n" + ("y" * 99 + "\n") * 2048 + "EOF\nwc -c big.txt"
+    assert len(command) > 200_000
+    assert workspace.execute(command, 60).output == b"204800 big.txt\n"
+    seen = workspace.execute("echo first; head -c 3000000 /dev/zero | tr '\\0' x; printf last", 60)
+    assert seen.output.startswith(b"first\n") and seen.output.endswith(b"last")
+    assert len(seen.output) == 8000 and seen.dropped_bytes == 6 + 3_000_000 + 4 - 8000
+
+
+def test_standard_input_is_empty(workspace: BwrapWorkspace) -> None:
+    assert workspace.execute("cat; read x; echo $?", 60).output == b"1\n"
+
+
+def test_a_command_may_lock_itself_out(workspace: BwrapWorkspace) -> None:
+    workspace.execute("chmod 000 /testbed /tmp", 60)
+    assert workspace.execute("ls README", 60).output == b"README\n"
+    deep = "import os\nfor _ in range(1200):\n    os.mkdir('d'); os.chdir('d')"
+    assert workspace.execute(f'python -c "{deep}"; mkdir a && chmod 000 a', 60).returncode == 0
+    assert workspace.diff() == b""
+    workspace.close()
+    assert not workspace.tree.exists()
+
+
+def test_resource_limits(stage: Stage, tmp_path: Path) -> None:
+    limits = ResourceLimits(processes=40, memory_mb=512, file_mb=1, tmp_mb=1)
+    sandbox = Bwrap(stage.sandbox.program, stage.sandbox.testbed_python, limits)
+
+    def run(command: str) -> tuple[int | None, Limit | None, bytes]:
+        done = sandbox.run(command, tree=tmp_path, environment={}, timeout_s=60)
+        return done.returncode, done.limit, done.output
+
+    returncode, limit, _ = run("for i in $(seq 300); do sleep 30 & done; wait")
+    assert limit is Limit.PROCESSES or returncode != 0
+    assert run("python -c 'bytearray(10**9)'")[0] == 1
+    assert run("head -c 2000000 /dev/zero > f")[0] != 0 and (tmp_path / "f").stat().st_size == 2**20
+    assert run("head -c 2000000 /dev/zero > /tmp/f || head -c 2000000 /dev/zero > /dev/shm/f")[0] != 0
+    full = Bwrap(stage.sandbox.program, limits=ResourceLimits(min_free_mb=10**9))
+    done = full.run("sleep 60", tree=tmp_path, environment={}, timeout_s=60)
+    assert done.limit is Limit.DISK and not done.timed_out and "MB free" in (done.stopped or "")
+
+
+def test_a_sandbox_that_cannot_start_says_so(tmp_path: Path) -> None:
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(SandboxError, match="No permissions to create new namespace"):
+        Bwrap(broken).run("true", tree=tmp_path, environment={}, timeout_s=60)
+    with pytest.raises(SandboxError, match="user namespaces"):
+        Bwrap(broken).check()
+    with pytest.raises(UserError, match=r"uv sync .* envs/testbed"):
+        Bwrap.find(tmp_path / "python")
+
+
+def test_scratch_folders_go_with_their_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lightning_smith.rollout.scratch.MEMORY", tmp_path)
+    with Scratch() as scratch:
+        assert scratch.parent == tmp_path and scratch.stat().st_mode & 0o777 == 0o700
+        (tmp_path / f"lightning-smith-{os.getpid()}-1-older").mkdir()
+        (tmp_path / "lightning-smith-notes").mkdir()
+        sweep(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == {scratch.name, "lightning-smith-notes"}
+    assert not scratch.exists()
+    monkeypatch.setattr("lightning_smith.rollout.scratch.MEMORY_NEEDED_BYTES", 2**80)
+    with Scratch(tmp_path / "on disk") as scratch:
+        assert scratch.parent == tmp_path / "on disk"
+
+
+# -------------------------------------------------------------------------------------------------- whole rollouts
+
+
+def test_gold_edit_is_solved(stage: Stage, folder: Path) -> None:
+    rollout = roll_out(stage, "cat src/widget/core.py", tiny_image.FIX)
+    record = rollout.record
+    assert (record.outcome, record.reward, record.resolved) == (Outcome.SOLVED, 1.0, True), record.error
+    assert (record.turns, record.model, record.model_revision, record.seed) == (3, "policy", "r1", 7)
+    assert record.image_digest.startswith("sha256:") and record.error is None
+    assert record.patch_sha256 == hashlib.sha256(rollout.patch).hexdigest()
+    path = folder / "trajectories" / tiny_image.TASK / "0.traj.json"
+    assert record.trajectory_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    document = json.loads(path.read_text())
+    assert document["info"]["submission"].encode() == rollout.patch
+    assert "test_low" not in json.dumps(document["messages"])
+    assert not list(Path("/dev/shm").glob(f"lightning-smith-{os.getpid()}-*"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "true",
+        "sed -i 's|value >= low|value == low|' src/widget/core.py",
+        "echo 'not python (' >> src/widget/core.py",
+        "rm -r src",
+        "echo 'import nowhere' >> src/widget/__init__.py",
+    ],
+    ids=["no edit", "wrong edit", "syntax error", "no code left", "import error"],
+)
+def test_no_gold_edit_is_unsolved(stage: Stage, command: str) -> None:
+    record = roll_out(stage, command).record
+    assert (record.outcome, record.reward, record.resolved) == (Outcome.UNSOLVED, 0.0, False), record.error
+
+
+def test_other_endings(stage: Stage, folder: Path) -> None:
+    limit = roll_out(stage, *["true"] * 6, submit=False).record
+    assert (limit.outcome, limit.reward, limit.turns) == (Outcome.AGENT_LIMIT, 0.0, 6)
+    wrong = run_rollout(stage, Request(tiny_image.TASK, 0, 7, True), ScriptedModel(["ls"])).record
+    assert (wrong.outcome, wrong.reward, wrong.turns) == (Outcome.FORMAT_ERROR, 0.0, 1)
+    absent = run_rollout(stage, Request("nothing", 0, 7, True), ScriptedModel([])).record
+    assert (absent.outcome, absent.reward) == (Outcome.INFRA, None) and "no task nothing" in (
+        absent.error or ""
+    )
+    silent = run_rollout(stage, Request(tiny_image.TASK, 0, 7, True), ScriptedModel([])).record
+    assert (silent.outcome, silent.reward) == (Outcome.INFRA, None)
+    large = roll_out(stage, "head -c 30000000 /dev/urandom > blob")
+    assert (large.record.outcome, large.record.reward) == (Outcome.UNSOLVED, 0.0)
+    assert "'blob' (30,000,000 bytes)" in (large.record.error or "") and large.patch == b""
+
+
+def test_a_task_without_its_image_stops_the_stage(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "images").symlink_to(folder / "images")
+    with pytest.raises(UserError, match="there is no image at"):
+        make_stage(tmp_path, tiny_image.row(image_name="swesmith/swesmith.x86_64.a_1776_b.1"))
+
+
+def test_missing_test_files_are_no_verdict(stage: Stage, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "images").symlink_to(folder / "images")
+    odd = make_stage(tmp_path, tiny_image.row(FAIL_TO_PASS=["tests/test_gone.py::test_x"]))
+    record = roll_out(odd, tiny_image.FIX).record
+    assert (record.outcome, record.reward) == (Outcome.GRADER_ERROR, None)
+    assert "lacks tests/test_gone.py" in (record.error or "")
+
+
+def test_statements_beyond_an_argument(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "images").symlink_to(folder / "images")
+    statement = "Long log follows.\n" + "x" * 1023 * 140
+    long = make_stage(tmp_path, tiny_image.row(problem_statement=statement))
+    rollout = roll_out(long, tiny_image.FIX)
+    assert rollout.messages[1]["content"] == statement and rollout.record.outcome is Outcome.SOLVED
+
+
+def test_equal_patches_are_tested_once(stage: Stage, image: LocalImage, task: RolloutTask) -> None:
+    patch = roll_out(stage, f"{tiny_image.FIX}; echo once > once.txt").patch
+    run = run_tests(
+        task, image, patch, stage.store, stage.sandbox, timeout_s=stage.settings.agent.grading_timeout_s
+    )
+    assert run.cached and decide(task, run) is Outcome.SOLVED
+
+
+class Gateway:
+    """A stand-in for the gateway: answers completions from a script, keeps events, can be paused."""
+
+    def __init__(self, replies: list[str]) -> None:
+        self.replies, self.events, self.paused = replies, [], 2
+        gateway = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status, answer = gateway.answer(self.path, body, self.headers["Authorization"])
+                data = json.dumps(answer).encode()
+                self.send_response(status)
+                if status == 429:
+                    self.send_header("Retry-After", "0")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def answer(self, path: str, body: dict[str, Any], authorization: str) -> tuple[int, dict[str, Any]]:
+        assert authorization == f"Bearer {SECRET}"
+        if path.endswith("/events"):
+            self.events.append((body["event_type"], body["data"]))
+            return 200, {}
+        if self.paused:
+            self.paused -= 1
+            return 429, {}
+        assert body["seed"] == 11 and body["model"] == "policy"
+        return 200, {
+            "choices": [{"message": {"content": self.replies.pop(0)}}],
+            "usage": {"prompt_tokens": 3},
+        }
+
+
+@pytest.mark.parametrize("grade", ["1", "0"])
+def test_agent_posts_its_events(stage: Stage, tmp_path: Path, grade: str) -> None:
+    gateway = Gateway([bash(tiny_image.FIX), bash(SUBMIT_COMMAND)])
+    stage.settings.write(tmp_path / "stage.json")
+    environment = {
+        "AGL_OPENAI_BASE_URL": f"{gateway.url}/proxy/v1",
+        "AGL_EVENT_URL": f"{gateway.url}/api/events",
+        "AGL_KEY": SECRET,
+        "LS_STAGE_FILE": str(tmp_path / "stage.json"),
+        "LS_INSTANCE_ID": tiny_image.TASK,
+        "LS_SAMPLE": "2",
+        "LS_SEED": "11",
+        "LS_GRADE": grade,
+    }
+    Agent(environment).run()
+    gateway.http.shutdown()
+    kinds = [kind for kind, _ in gateway.events]
+    record = gateway.events[0][1]
+    assert record["prompt_tokens"] == 6 and record["sample"] == 2 and record["turns"] == 2
+    if grade == "1":
+        assert kinds == ["outcome", "reward"] and gateway.events[1][1] == {"value": 1.0}
+        assert record["outcome"] == "solved" and "model_patch" not in record
+    else:
+        assert kinds == ["outcome"] and record["outcome"] is None and record["reward"] is None
+        patch = base64.b64decode(record["model_patch"])
+        assert patch.startswith(b"diff --git a/src/widget/core.py")
+        assert hashlib.sha256(patch).hexdigest() == record["patch_sha256"]
+
+
+def test_a_dead_sandbox_is_no_verdict(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = dataclasses.replace(stage.sandbox, program=Path("/bin/false"))
+    monkeypatch.setattr(stage, "sandbox", broken)
+    record = roll_out(stage, "true").record
+    assert (record.outcome, record.reward) == (Outcome.INFRA, None)
+    assert "sandbox did not start" in (record.error or "")
+
+
+def test_a_defect_is_no_verdict(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent_module, "run_episode", lambda *_, **__: 1 / 0)
+    record = roll_out(stage, "true").record
+    assert (record.outcome, record.reward) == (Outcome.INFRA, None)
+    assert record.error == "ZeroDivisionError: division by zero"
+
+
+def test_a_stage_is_opened_once(stage: Stage, tmp_path: Path) -> None:
+    stage.settings.write(tmp_path / "stage.json")
+    assert open_stage(str(tmp_path / "stage.json")) is open_stage(str(tmp_path / "stage.json"))
+
+
+def test_by_hand(folder: Path, tmp_path: Path) -> None:
+    tasks = tiny_image.write_tasks(tmp_path / "tasks.jsonl", tiny_image.row())
+    replies = [bash(tiny_image.FIX), bash(SUBMIT_COMMAND)]
+    (tmp_path / "replies.json").write_text(json.dumps(replies))
+    command = [sys.executable, str(tiny_image.REPOSITORY / "scripts/rollout.py"), "--task", tiny_image.TASK]
+    command += [
+        "--tasks",
+        str(tasks),
+        "--images",
+        str(folder / "images"),
+        "--grades",
+        str(tmp_path / "grades"),
+    ]
+    done = subprocess.run(
+        [*command, "--scripted", str(tmp_path / "replies.json")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "<returncode>0</returncode>" in done.stdout and "outcome: solved" in done.stdout
+    done = subprocess.run([*command, "--scripted", str(tasks)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+
+
+# ------------------------------------------------------------------------------------------------------ the grader
+
+
+def patch_of(stage: Stage, image: LocalImage, command: str) -> bytes:
+    """Patch of one command's changes to the workbench."""
+    with Scratch() as scratch:
+        tree = scratch / "tree"
+        image.checkout(tiny_image.TASK, tree)
+        before = scan(tree)
+        done = stage.sandbox.run(command, tree=tree, environment={}, timeout_s=60)
+        assert done.returncode == 0, done.output
+        commit = image.commit(tiny_image.TASK)
+        return take_diff(tree, before, image.repository, commit, scratch / "diff").data
+
+
+def grade(
+    stage: Stage, image: LocalImage, task: RolloutTask, patch: bytes, folder: Path, timeout_s: float = 120
+) -> TestRun:
+    return run_tests(task, image, patch, GradeStore(folder), stage.sandbox, timeout_s=timeout_s)
+
+
+APPEND = "cat >> src/widget/core.py <<'EOF'\n{code}\nEOF"
+SUMMARY = "=========================== short test summary info ============================"
+PRINT_PASSED = f"""
+import os, sys, glob
+def _claim():
+    lines = ["{SUMMARY}"]
+    for test in {tiny_image.FAIL_TO_PASS + tiny_image.PASS_TO_PASS!r}:
+        lines.append("PASSED " + test)
+    lines.append("============ 4 passed in 0.01s ============")
+    for number in list(range(1, 10)):
+        try:
+            os.write(number, ("\\n" + "\\n".join(lines) + "\\n").encode())
+        except OSError:
+            pass
+"""
+
+FORGERIES = {
+    "conftest.py": (
+        "for f in conftest.py tests/conftest.py src/conftest.py; do cat > $f <<'EOF'\n"
+        "import pytest\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item, call):\n"
+        "    outcome = yield\n    outcome.get_result().outcome = 'passed'\nEOF\ndone"
+    ),
+    "pytest.ini": "printf '[pytest]\\naddopts = --deselect tests/test_core.py\\n' | tee pytest.ini tox.ini setup.cfg",
+    "tests edited": (
+        "mkdir -p tests; printf 'def test_low(): pass\\n' > tests/test_core.py; echo 'THREE = 3' > tests/helpers.py"
+    ),
+    "test helper": "cat > tests/helpers.py <<'EOF'\nimport builtins, widget\nTHREE = 3\nwidget.clamp = min\nEOF",
+    "byte code": (
+        "mkdir -p tests/__pycache__ src/widget/__pycache__ && python3 - <<'EOF'\n"
+        "import importlib._bootstrap_external as b, sys\n"
+        "code = compile('def test_low(): pass', 'x', 'exec')\n"
+        "data = b._code_to_hash_pyc(code, b'12345678', False)\n"
+        "for name in ('tests/__pycache__/test_core', 'src/widget/__pycache__/core'):\n"
+        "    open(f'{name}.cpython-312.pyc', 'wb').write(data)\n"
+        "open('src/widget/other.pyc', 'wb').write(data)\nEOF"
+    ),
+    "pytest shadowed": (
+        "cat > pytest.py <<'EOF'\n" + PRINT_PASSED + "_claim()\nEOF\ncp pytest.py src/pytest.py\n"
+        "cp pytest.py json.py; mkdir src/re; cp pytest.py src/re/__init__.py"
+    ),
+    "sitecustomize": "cat > src/sitecustomize.py <<'EOF'\n" + PRINT_PASSED + "_claim(); os._exit(0)\nEOF",
+    "plugin": (
+        "mkdir -p src/evil.dist-info; printf '[pytest11]\\nevil = evil\\n' > src/evil.dist-info/entry_points.txt\n"
+        "printf 'import os\\nos._exit(0)\\n' > src/evil.py; echo 'import evil' > src/evil.pth"
+    ),
+    "exit 0 at import": APPEND.format(code=PRINT_PASSED + "_claim(); os._exit(0)"),
+    "exit 1 at import": APPEND.format(code=PRINT_PASSED + "_claim(); os._exit(1)"),
+    "sys.exit at import": APPEND.format(code="import sys; sys.exit(0)"),
+    "quiet exit 0": APPEND.format(code="import os; os._exit(0)"),
+    "passes printed at exit": APPEND.format(code=PRINT_PASSED + "import atexit; atexit.register(_claim)"),
+    "exit 0 at exit": APPEND.format(
+        code=PRINT_PASSED
+        + "import atexit; atexit.register(lambda: (_claim(), sys.stdout.flush(), os._exit(0)))"
+    ),
+    "reports patched": APPEND.format(
+        code="import _pytest.reports as r\n_real = r.TestReport.from_item_and_call\n"
+        "def _forged(item, call):\n    report = _real(item, call)\n    report.outcome = 'passed'\n    return report\n"
+        "r.TestReport.from_item_and_call = staticmethod(_forged)"
+    ),
+    "tests replaced": APPEND.format(
+        code="import _pytest.python as p\np.Function.runtest = lambda self: None"
+    ),
+    "raises swallowed": APPEND.format(
+        code="import builtins\nbuiltins.AssertionError = type('A', (BaseException,), {})"
+    ),
+    "tests skipped": APPEND.format(code="import unittest; raise unittest.SkipTest('later')"),
+    "module left": APPEND.format(code="import pytest; pytest.exit('done', returncode=0)"),
+    "killed": APPEND.format(code="import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
+    "markers printed": APPEND.format(
+        code=PRINT_PASSED + "os.write(1, b\"+ : '>>>>> End Test Output'\\n\"); _claim()\n"
+        "os.write(2, b'>>>>> Test Exit Code: 0\\n')"
+    ),
+    "tests behind a link": (
+        "mkdir fake && printf 'def test_low(): pass\\n' > fake/test_core.py && rm -r tests && ln -s fake tests"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forgery_earns_nothing(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path, name: str
+) -> None:
+    patch = patch_of(stage, image, FORGERIES[name])
+    run = grade(stage, image, task, patch, tmp_path)
+    outcome = decide(task, run)
+    assert outcome in (Outcome.UNSOLVED, Outcome.TAMPERED), run.log.decode()
+    if name in ("reports patched", "tests replaced", "exit 0 at import", "exit 0 at exit", "quiet exit 0"):
+        assert outcome is Outcome.TAMPERED and b">>>>> Tests Errored" in run.log
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["conftest.py", "pytest.ini", "byte code", "pytest shadowed", "sitecustomize", "plugin", "tests edited"],
+)
+def test_a_fix_beside_what_is_not_taken_still_counts(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path, name: str
+) -> None:
+    patch = patch_of(stage, image, f"{tiny_image.FIX}\n{FORGERIES[name]}")
+    run = grade(stage, image, task, patch, tmp_path)
+    assert decide(task, run) is Outcome.SOLVED, run.log.decode()
+
+
+def gold(stage: Stage, image: LocalImage) -> bytes:
+    return patch_of(stage, image, tiny_image.FIX)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["env", "PY_COLORS=1", "FORCE_COLOR=1", "python", "-m", "pytest", "-rA"],
+        ["python", "-m", "pytest", "--color=yes", "--verbose"],
+    ],
+    ids=["variables and pytest.ini", "command line"],
+)
+def test_colours_do_not_hide_results(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path, command: list[str]
+) -> None:
+    coloured = dataclasses.replace(image, test_command=tuple(command))
+    run = grade(stage, coloured, task, gold(stage, image), tmp_path)
+    assert decide(task, run) is Outcome.SOLVED, run.log.decode()
+    assert b"\x1b" not in run.log
+
+
+def test_the_log_is_one_of_an_eval_script(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path
+) -> None:
+    run = grade(stage, image, task, gold(stage, image), tmp_path)
+    assert (run.returncode, run.canary_ok, run.applied, run.timed_out) == (0, True, True, False)
+    assert read_statuses(run.log) == dict.fromkeys(task.tests, "PASSED")
+    lines = run.log.decode().split("\n")
+    assert lines[0] == ">>>>> Applied Patch" and lines[1] == "+ : '>>>>> Start Test Output'"
+    assert lines[-3:] == ["+ : '>>>>> End Test Output'", ">>>>> Test Exit Code: 0", ""]
+    assert "4 passed" in run.log.decode() and "failed" not in run.log.decode()
+
+
+EVAL_PYTHON = tiny_image.REPOSITORY / "envs/eval/.venv/bin/python"
+OFFICIAL = """
+import json, sys
+from swebench.harness.grading import get_eval_report
+from swebench.harness.utils import make_test_spec
+row, log = json.loads(sys.argv[1]), sys.argv[2]
+prediction = {"instance_id": row["instance_id"], "model_patch": "x", "model_name_or_path": "m"}
+print(json.dumps(get_eval_report(make_test_spec(row), prediction, log, include_tests_status=True)))
+"""
+
+
+@pytest.mark.skipif(not EVAL_PYTHON.exists(), reason="needs swebench: uv sync --project envs/eval")
+@pytest.mark.parametrize(
+    ("command", "resolved"),
+    [
+        (tiny_image.FIX, True),
+        ("true; echo x > x", False),
+        (FORGERIES["passes printed at exit"], False),
+        (FORGERIES["exit 0 at import"], False),
+        (FORGERIES["reports patched"], False),
+        (FORGERIES["markers printed"], False),
+    ],
+    ids=["gold", "no fix", "printed", "exit", "patched", "markers"],
+)
+def test_the_official_reader_agrees(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path, command: str, resolved: bool
+) -> None:
+    run = grade(stage, image, task, patch_of(stage, image, command), tmp_path / "grades")
+    log = tmp_path / "test_output.txt"
+    log.write_bytes(run.log)
+    columns = (
+        "repo",
+        "version",
+        "base_commit",
+        "patch",
+        "test_patch",
+        "problem_statement",
+        "image",
+        "eval_script",
+    )
+    row = {
+        **dict.fromkeys(columns, ""),
+        "instance_id": task.instance_id,
+        "FAIL_TO_PASS": json.dumps(task.fail_to_pass),
+        "PASS_TO_PASS": json.dumps(task.pass_to_pass),
+        "log_parser": "parse_log_pytest_v2",
+        "eval_type": "pass_and_fail",
+    }
+    done = subprocess.run(
+        [str(EVAL_PYTHON), "-c", OFFICIAL, json.dumps(row), str(log)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.strip().split("\n")[-1])[task.instance_id]
+    assert report["resolved"] is resolved, run.log.decode()
+    assert (decide(task, run) is Outcome.SOLVED) is resolved
+
+
+def test_an_endless_loop_ends_at_its_limit(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path
+) -> None:
+    patch = patch_of(stage, image, APPEND.format(code="import time\ntime.sleep(3017)"))
+    started_s = time.monotonic()
+    run = grade(stage, image, task, patch, tmp_path, timeout_s=3)
+    assert run.timed_out and run.returncode is None and time.monotonic() - started_s < 30
+    assert decide(task, run) is Outcome.UNSOLVED and b">>>>> Tests Timed Out" in run.log
+    assert processes("time.sleep(3017)") == []
+
+
+def test_a_patch_that_does_not_apply(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path
+) -> None:
+    patch = gold(stage, image).replace(b"value", b"other")
+    run = grade(stage, image, task, patch, tmp_path)
+    assert not run.applied and decide(task, run) is Outcome.UNSOLVED
+    assert run.log.startswith(b">>>>> Patch Apply Failed\n")
+
+
+def test_tests_that_write_into_their_tree(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path
+) -> None:
+    patch = patch_of(stage, image, f"{tiny_image.FIX}\n" + APPEND.format(code="open('made', 'w').write('x')"))
+    assert decide(task, grade(stage, image, task, patch, tmp_path)) is Outcome.SOLVED
+    assert not (image.folder / "tree/made").exists()
+
+
+def test_a_dead_sandbox_is_no_result(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path
+) -> None:
+    broken = dataclasses.replace(stage.sandbox, program=Path("/bin/false"))
+    with pytest.raises(GraderError, match="did not start"):
+        run_tests(task, image, gold(stage, image), GradeStore(tmp_path), broken, timeout_s=60)
+    assert not list(tmp_path.rglob("*.run"))

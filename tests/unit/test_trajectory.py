@@ -1,0 +1,61 @@
+"""Trajectories have the shape that mini-swe-agent's inspector reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.stage import AgentSettings
+from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
+
+SETTINGS = AgentSettings(4, 64, 2000, 10, 120, 1, 15, "system", "{problem_statement}")
+PATCH = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n-a\n+b\n \n \n"
+MESSAGES = [
+    {"role": "system", "content": "system", "extra": {"timestamp": 1.0}},
+    {"role": "user", "content": "lone \ud800 surrogate, \u2028", "extra": {"timestamp": 2.0}},
+    {"role": "assistant", "content": "```bash\nls\n```", "extra": {"actions": [{"command": "ls"}]}},
+]
+
+
+def record(outcome: Outcome | None, error: str | None = None) -> RolloutRecord:
+    return RolloutRecord(
+        *("task", 3, outcome, None, None, 1, 10, 2, 0.5, "policy", "r1", "sha256:0", 7), error=error
+    )
+
+
+def test_document(tmp_path: Path) -> None:
+    path = trajectory_path(tmp_path, "task", 3)
+    document = trajectory(record(Outcome.SOLVED), MESSAGES, PATCH, SETTINGS, {"byte code": 2})
+    sha256 = write_trajectory(path, document)
+    assert path == tmp_path / "task/3.traj.json"
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    found = json.loads(path.read_text())
+    assert found["trajectory_format"] == "mini-swe-agent-1.1" and found["instance_id"] == "task"
+    assert [message["role"] for message in found["messages"]] == ["system", "user", "assistant", "exit"]
+    assert found["messages"][:3] == MESSAGES
+    info = found["info"]
+    assert info["exit_status"] == "Submitted" and info["model_stats"]["api_calls"] == 1
+    assert info["submission"].encode() == PATCH
+    assert info["config"]["agent"]["max_turns"] == 4 and info["config"]["model"]["model_name"] == "policy"
+    assert info["rollout"]["record"]["outcome"] == "solved"
+    assert info["rollout"]["left_out_of_patch"] == {"byte code": 2}
+
+
+def test_endings_have_mini_swe_agents_names() -> None:
+    names = {}
+    for outcome in Outcome:
+        ending = trajectory(record(outcome, "why"), [], b"", SETTINGS, {})["messages"][-1]
+        names[outcome.value] = ending["extra"]["exit_status"]
+        assert ending["content"] == "why"
+    assert names == {
+        "solved": "Submitted",
+        "unsolved": "Submitted",
+        "tampered": "Submitted",
+        "agent_limit": "LimitsExceeded",
+        "format_error": "RepeatedFormatError",
+        "blocked": "Blocked",
+        "grader_error": "GraderError",
+        "infra": "InfrastructureError",
+    }
