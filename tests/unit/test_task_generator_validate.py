@@ -169,7 +169,7 @@ def test_loop():
 
 def test_time_limit_leaves_no_process(testbed: Testbed, tree: Path) -> None:
     (tree / "tests" / "test_loop.py").write_text(LOOP)
-    run = testbed.run(tree, ["tests/test_loop.py"], pythonpath="src", timeout_s=3)
+    run = testbed.run(tree, ["tests/test_loop.py"], pythonpath="src", timeout_s=8)
     assert run.returncode is None
     assert run.outcomes == {}
     pids = [int(word) for word in (tree / "pids").read_text().split()]
@@ -290,3 +290,17 @@ def test_paths_that_need_no_quotes() -> None:
     assert usable_path("src/demo_2/a-b.c.py")
     for path in ("a b.py", "a|b.py", "a'b.py", "é.py", "$x.py"):
         assert not usable_path(path)
+
+
+SPIN = """\
+def test_spin():
+    while True:
+        pass
+"""
+
+
+def test_processor_time_is_limited(testbed: Testbed, tree: Path) -> None:
+    (tree / "tests" / "test_spin.py").write_text(SPIN)
+    run = testbed.run(tree, ["tests/test_spin.py"], pythonpath="src", timeout_s=120, cpu_limit_s=1.5)
+    assert run.returncode is None
+    assert run.seconds < 100

@@ -228,7 +228,7 @@ def confirm_bugs(work: PackageWork, validator: Validator, jobs: int) -> None:
         verdict = validator.check(row["path"], row["line"], row["fixed"], row["buggy"], files)
         same = list(verdict.fail_to_pass) == row["FAIL_TO_PASS"]
         key = {name: row[name] for name in ("path", "line", "buggy")}
-        return {**key, "reason": "" if same else "flaky", "seconds": verdict.seconds}
+        return {**key, "reason": verdict.reason or ("" if same else "flaky"), "seconds": verdict.seconds}
 
     progress = Progress(f"confirm {work.source.package}", len(rows) + len(done), unit="bugs", done=len(done))
     for row in _map(check, rows, jobs):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -26,18 +27,12 @@ from typing import Any
 from lightning_smith.errors import UserError
 
 TEST_ARGUMENTS = (
-    "-m",
-    "pytest",
-    "-q",
-    "--rootdir=.",
-    "-o",
-    "addopts=",
-    "-p",
-    "no:cacheprovider",
-    "--assert=plain",
+    *("-m", "pytest", "-q", "--rootdir=.", "-o", "addopts="),
+    *("-p", "no:cacheprovider", "--assert=plain", "--tb=no"),
 )
 """Arguments of the Python interpreter, before the test files. `--rootdir` fixes the form of the test ids,
-`addopts` of the package would ask for plugins, plain asserts save the rewriting of every test file."""
+`addopts` of the package would ask for plugins, plain asserts save the rewriting of every test file, and
+tracebacks of many failing tests take longer than the tests."""
 
 MEMORY_MB = 2048
 
@@ -78,10 +73,10 @@ class TestRun:
     functions: tuple[tuple[str, int], ...] = ()
     """Functions that ran: absolute file and first line (that of the first decorator)."""
     returncode: int | None = None
-    """None: the run was stopped at its time limit."""
+    """None: the run was stopped at one of its time limits."""
     seconds: float = 0.0
     cpu_seconds: float = 0.0
-    """Processor time of the test process, which a busy machine changes little; 0 if it was stopped."""
+    """Processor time of the tests and their children, which a busy machine changes little; 0 if stopped."""
     output: str = ""
     """The last 2,000 characters that pytest printed."""
 
@@ -123,14 +118,19 @@ class Testbed:
         pythonpath: str,
         trace: str | None = None,
         timeout_s: float = 15.0,
+        cpu_limit_s: float = 15.0,
     ) -> TestRun:
-        """Run test files (relative to `tree`); `trace`: record the functions of this folder or file of it."""
+        """Run test files (relative to `tree`); `trace`: record the functions of this folder or file of it.
+
+        The run is stopped after `timeout_s` seconds, or `cpu_limit_s` of processor time (rounded up).
+        """
         with tempfile.TemporaryDirectory(dir=self.scratch, prefix="run-", ignore_cleanup_errors=True) as home:
             out = Path(home) / "outcomes.json"
             environment = test_environment(tree, pythonpath, home)
             environment["PYTHONPATH"] += f":{PLUGIN_FOLDER}"
             environment["MINIATURE_OUT"] = str(out)
             environment["MINIATURE_MEMORY_MB"] = str(MEMORY_MB)
+            environment["MINIATURE_CPU_S"] = str(math.ceil(cpu_limit_s))
             if trace is not None:
                 environment["MINIATURE_TRACE"] = str((Path(tree) / trace).resolve())
             command = [str(self.python), *TEST_ARGUMENTS, "-p", "miniature_outcomes", *files]
@@ -161,7 +161,8 @@ class Testbed:
             self._running.add(process.pid)
         try:
             raw, _ = process.communicate(timeout=timeout_s)
-            returncode: int | None = process.returncode
+            out_of_time = process.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+            returncode = None if out_of_time else process.returncode
         except subprocess.TimeoutExpired:
             _kill_group(process.pid)
             raw, _ = process.communicate()

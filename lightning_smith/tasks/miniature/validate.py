@@ -66,10 +66,15 @@ class Validator:
         return Verdict(failing, _reason(run, failing, len(expected)), run.seconds)
 
     def _run(self, tree: Path, files: tuple[str, ...]) -> TestRun:
-        usual = sum(self.reference[name].seconds for name in files)
         # A bug that loops would always cost the whole limit, so it is bound to what the tests usually take.
-        timeout_s = min(LIMIT_S, 3.0 + 4.0 * usual)
-        return self.testbed.run(tree, files, pythonpath=self.source.pythonpath, timeout_s=timeout_s)
+        usual = sum(self.reference[name].cpu_seconds for name in files)
+        return self.testbed.run(
+            tree,
+            files,
+            pythonpath=self.source.pythonpath,
+            timeout_s=LIMIT_S,
+            cpu_limit_s=min(LIMIT_S, 2.0 + 4.0 * usual),
+        )
 
     @contextlib.contextmanager
     def _copy(self) -> Iterator[Path]:

@@ -3,9 +3,10 @@
 It runs inside `envs/testbed`, so it imports the standard library only. Environment variables:
 
 - MINIATURE_OUT: the file to write: {"tests": {id: outcome}, "functions": [[file, first line], ...],
-  "cpu_seconds": of this process}.
+  "cpu_seconds": of this process and its children}.
 - MINIATURE_TRACE: absolute folder or file; functions whose code is under it are recorded. Unset: none are.
 - MINIATURE_MEMORY_MB: limit of the address space, so that a broken loop cannot fill the machine.
+- MINIATURE_CPU_S: limit of the processor time, in whole seconds; SIGXCPU ends the process that reaches it.
 """
 
 import json
@@ -13,15 +14,16 @@ import os
 import pathlib
 import resource
 import sys
-import time
 
 _outcomes = {}
 _functions = set()
 
 
-def _limit_memory():
-    limit = int(os.environ["MINIATURE_MEMORY_MB"]) * 2**20
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+def _limit_resources():
+    memory = int(os.environ["MINIATURE_MEMORY_MB"]) * 2**20
+    cpu = int(os.environ["MINIATURE_CPU_S"])
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -52,7 +54,7 @@ def _record_functions(root):
     monitoring.set_events(tool, monitoring.events.PY_START)
 
 
-_limit_memory()
+_limit_resources()
 sys.addaudithook(_refuse_network)
 if os.environ.get("MINIATURE_TRACE"):
     _record_functions(os.environ["MINIATURE_TRACE"])
@@ -67,6 +69,6 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_sessionfinish(session):
-    functions = sorted(_functions)
-    text = json.dumps({"tests": _outcomes, "functions": functions, "cpu_seconds": time.process_time()})
+    report = {"tests": _outcomes, "functions": sorted(_functions), "cpu_seconds": sum(os.times()[:4])}
+    text = json.dumps(report)
     pathlib.Path(os.environ["MINIATURE_OUT"]).write_text(text, encoding="utf-8")
