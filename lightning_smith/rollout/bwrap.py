@@ -26,6 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from lightning_smith.errors import UserError
+from lightning_smith.rollout.cgroup import ProcessGroup
 
 TREE = "/testbed"
 """Where a command sees the task's tree: the same place as in SWE-smith's images."""
@@ -66,8 +67,9 @@ class Limit(StrEnum):
 class ResourceLimits:
     """Bounds of one command.
 
-    The kernel enforces memory and file size for each process, and the number of processes for users other
-    than root. The harness counts processes and free space ten times a second and ends a command beyond them.
+    The kernel enforces memory and file size for each process, and the number of processes (for root through a
+    control group, where it may make one). The harness looks at processes and free space ten times a second
+    and ends a command beyond them. When memory runs out, the kernel ends commands before anything else.
     """
 
     processes: int = 256
@@ -139,6 +141,7 @@ class _Job:
     open_files: set[int]
     """Of `status` and the output, those that have not ended."""
     output: HeadAndTail
+    group: ProcessGroup
     report: bytes = b""
     limit: Limit | None = None
     init: int | None = None
@@ -239,7 +242,8 @@ class Bwrap:
             descriptors.close_inherited()
             assert process.stdout is not None
             open_files = {process.stdout.fileno(), status_read}
-            job = _Job(process, status_read, open_files, HeadAndTail(keep_bytes))
+            group = ProcessGroup(self.limits.processes)
+            job = _Job(process, status_read, open_files, HeadAndTail(keep_bytes), group)
             try:
                 self._watch(job, block_write, started_s + timeout_s, tree)
             finally:
@@ -271,7 +275,10 @@ class Bwrap:
         """Sets limits inside, where they count this command's processes only, and becomes the command."""
         limits = self.limits
         memory_kb, file_kb = limits.memory_mb * 1024, limits.file_mb * 1024
-        return f"ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {_COMMAND}"
+        return (
+            "echo 1000 > /proc/self/oom_score_adj;"
+            f"ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {_COMMAND}"
+        )
 
     def _watch(self, job: _Job, start: int, deadline_s: float, tree: Path) -> None:
         """Read what the command writes until it has ended; end it when it passes a limit."""
@@ -307,6 +314,7 @@ class Bwrap:
         if job.init is None and b"\n" in job.report:
             job.init_pid = int(json.loads(job.report.split(b"\n", 1)[0])["child-pid"])
             job.init = os.pidfd_open(job.init_pid)
+            job.group.add(job.init_pid)
             # bwrap holds the command back until now, so the pid cannot have been given to another process.
             os.write(start, b"\n")
         if b'"exit-code"' in job.report:
@@ -408,6 +416,7 @@ def _end(job: _Job) -> None:
             )
     job.process.kill()
     job.process.wait()
+    job.group.close()
     assert job.process.stdout is not None
     job.process.stdout.close()
 

@@ -237,14 +237,37 @@ def test_resource_limits(stage: Stage, tmp_path: Path) -> None:
         done = sandbox.run(command, tree=tmp_path, environment={}, timeout_s=60)
         return done.returncode, done.limit, done.output
 
-    returncode, limit, _ = run("for i in $(seq 300); do sleep 30 & done; wait")
-    assert limit is Limit.PROCESSES or returncode != 0
     assert run("python -c 'bytearray(10**9)'")[0] == 1
     assert run("head -c 2000000 /dev/zero > f")[0] != 0 and (tmp_path / "f").stat().st_size == 2**20
     assert run("head -c 2000000 /dev/zero > /tmp/f || head -c 2000000 /dev/zero > /dev/shm/f")[0] != 0
     full = Bwrap(stage.sandbox.program, limits=ResourceLimits(min_free_mb=10**9))
     done = full.run("sleep 60", tree=tmp_path, environment={}, timeout_s=60)
     assert done.limit is Limit.DISK and not done.timed_out and "MB free" in (done.stopped or "")
+
+
+FORKS = """
+import os, time
+for number in range(1000):
+    try:
+        pid = os.fork()
+    except OSError:
+        break
+    time.sleep(0.005 if pid else 60)
+print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["control group", "counted by the harness"])
+def test_processes_are_limited(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: bool
+) -> None:
+    if not group:
+        monkeypatch.setattr("lightning_smith.rollout.cgroup._parent", lambda: None)
+    sandbox = Bwrap(stage.sandbox.program, limits=ResourceLimits(processes=40))
+    done = sandbox.run(f"python3 -c '{FORKS}'", tree=tmp_path, environment={}, timeout_s=60)
+    assert done.limit is Limit.PROCESSES or int(done.output) < 40
+    after = sandbox.run("ls", tree=tmp_path, environment={}, timeout_s=60)
+    assert (after.returncode, after.limit) == (0, None)
 
 
 def test_a_sandbox_that_cannot_start_says_so(tmp_path: Path) -> None:
