@@ -26,6 +26,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from lightning_smith.errors import UserError
+from lightning_smith.process import ProcessStat, is_running, process_stat
 from lightning_smith.rollout.cgroup import ProcessGroup
 
 TREE = "/testbed"
@@ -47,6 +48,7 @@ _SYSTEM_FOLDERS = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
 _SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
 
 _TICK_S = 0.1
+_POLL_S = 0.001
 _KILL_GRACE_S = 10.0
 _READ_BYTES = 65_536
 
@@ -144,9 +146,8 @@ class _Job:
     group: ProcessGroup
     report: bytes = b""
     limit: Limit | None = None
-    init: int | None = None
-    """pidfd of the first process of the command's namespace."""
-    init_pid: int = 0
+    init: ProcessStat | None = None
+    """The first process of the command's namespace."""
 
 
 @dataclass(frozen=True)
@@ -312,10 +313,10 @@ class Bwrap:
         """Take bwrap's reports: first the pid of the namespace's first process, at last the exit status."""
         job.report += data
         if job.init is None and b"\n" in job.report:
-            job.init_pid = int(json.loads(job.report.split(b"\n", 1)[0])["child-pid"])
-            job.init = os.pidfd_open(job.init_pid)
-            job.group.add(job.init_pid)
-            # bwrap holds the command back until now, so the pid cannot have been given to another process.
+            # bwrap holds the command back until it can read from `start`, so the process is there and is it.
+            pid = int(json.loads(job.report.split(b"\n", 1)[0])["child-pid"])
+            job.init = process_stat(pid)
+            job.group.add(pid)
             os.write(start, b"\n")
         if b'"exit-code"' in job.report:
             _kill(job)  # what the command left behind in the background ends with it
@@ -323,7 +324,7 @@ class Bwrap:
     def _exceeded(self, job: _Job, tree: Path) -> Limit | None:
         """The limit of the machine's resources that a command passes, if any."""
         try:
-            entries = Path(f"/proc/{job.init_pid}/root/proc").iterdir() if job.init is not None else ()
+            entries = Path(f"/proc/{job.init.pid}/root/proc").iterdir() if job.init is not None else ()
             processes = sum(entry.name.isdigit() for entry in entries)
         except OSError:  # it has just ended, or the kernel does not let us look
             processes = 0
@@ -381,12 +382,12 @@ class _Descriptors:
         return read, write
 
     def file(self, data: bytes) -> int:
-        """A file in memory that bwrap inherits, to be read from its start."""
-        number = os.memfd_create("sandbox")
-        self.inherited.append(number)
-        with open(number, "wb", closefd=False) as file:
+        """A file without a name that bwrap inherits, to be read from its start."""
+        with tempfile.TemporaryFile() as file:
             file.write(data)
-        os.lseek(number, 0, os.SEEK_SET)
+            file.seek(0)
+            number = os.dup(file.fileno())
+        self.inherited.append(number)
         return number
 
     def close_inherited(self) -> None:
@@ -399,21 +400,22 @@ def _kill(job: _Job) -> None:
     if job.init is None:
         job.process.kill()
         return
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(job.init, signal.SIGKILL)
+    if is_running(job.init):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(job.init.pid, signal.SIGKILL)
 
 
 def _end(job: _Job) -> None:
-    """Kill what is left and wait until the whole namespace is gone: only then is its first process reaped."""
+    """Kill what is left and wait until the whole namespace is gone, which its first process outlives."""
     _kill(job)
-    if job.init is not None:
-        ended = select.select([job.init], [], [], _KILL_GRACE_S)[0]
-        os.close(job.init)
-        if not ended:
+    deadline_s = time.monotonic() + _KILL_GRACE_S
+    while job.init is not None and is_running(job.init):
+        if time.monotonic() > deadline_s:
             raise SandboxError(
-                f"process {job.init_pid} of a command survives SIGKILL: the kernel holds it, see "
-                f"`ps -o stat,wchan {job.init_pid}`"
+                f"process {job.init.pid} of a command survives SIGKILL: the kernel holds it, see "
+                f"`ps -o stat,wchan {job.init.pid}`"
             )
+        time.sleep(_POLL_S)
     job.process.kill()
     job.process.wait()
     job.group.close()
