@@ -92,27 +92,30 @@ class _Kept:
 
 
 class _Conversations:
-    """Least recently used store of `_Kept`, found by the exact tokens they stand for."""
+    """Least recently used store of `_Kept`, found by their owner and the exact tokens they stand for."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._total = limit, 0
-        self._kept: OrderedDict[tuple[int, ...], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, tuple[int, ...]], _Kept] = OrderedDict()
 
-    def longest(self, prompt: tuple[int, ...], turn_ends: frozenset[int]) -> _Kept | None:
-        """The longest kept beginning of `prompt`. One is kept up to its answer's end token, which is not
-        fed.
+    def longest(self, owner: int, prompt: tuple[int, ...], turn_ends: frozenset[int]) -> _Kept | None:
+        """The longest kept beginning of `prompt`.
+
+        An answer is kept up to its last sampled token, which is not fed: the end of the turn, or the token
+        before it if the answer was cut at its length limit.
         """
-        for position in range(len(prompt) - 1, 0, -1):
-            if prompt[position] in turn_ends and prompt[:position] in self._kept:
-                self._kept.move_to_end(prompt[:position])
-                return self._kept[prompt[:position]]
+        for position in range(len(prompt) - 1, 1, -1):
+            if prompt[position] in turn_ends:
+                for beginning in (prompt[:position], prompt[: position - 1]):
+                    if (owner, beginning) in self._kept:
+                        self._kept.move_to_end((owner, beginning))
+                        return self._kept[owner, beginning]
         return None
 
-    def __contains__(self, tokens: tuple[int, ...]) -> bool:
-        return tokens in self._kept
-
-    def add(self, tokens: tuple[int, ...], kept: _Kept) -> None:
-        self._kept[tokens] = kept
+    def add(self, owner: int, tokens: tuple[int, ...], kept: _Kept) -> None:
+        if (owner, tokens) in self._kept:
+            return
+        self._kept[owner, tokens] = kept
         self._total += kept.tokens
         while self._total > self._limit and len(self._kept) > 1:
             _, dropped = self._kept.popitem(last=False)
@@ -207,10 +210,11 @@ class Sampler:
         results: dict[int, Completion],
         deliver: Callable[[int, Completion], None] | None,
     ) -> None:
-        prompts = list(dict.fromkeys(request.prompt for request in requests))
-        state = self._prefill(prompts, take)
-        place = {prompt: row for row, prompt in enumerate(prompts)}
-        state.select(torch.tensor([place[request.prompt] for request in requests]))
+        kept = [self._conversations.longest(self._owner(r), r.prompt, self.stop_tokens) for r in requests]
+        distinct = {(r.prompt, id(item)): (r.prompt, item) for r, item in zip(requests, kept, strict=True)}
+        state = self._prefill(list(distinct.values()), take)
+        place = {key: row for row, key in enumerate(distinct)}
+        state.select(torch.tensor([place[r.prompt, id(k)] for r, k in zip(requests, kept, strict=True)]))
 
         room = [min(r.max_tokens, self.max_positions - len(r.prompt)) for r in requests]
         uniforms = torch.from_numpy(
@@ -248,13 +252,23 @@ class Sampler:
                 live, chosen = live[rows], chosen[rows]
             self._extend(state, chosen[:, None], torch.ones(len(live), 1, dtype=torch.long), take)
 
+    def _owner(self, request: SamplingRequest) -> int:
+        """Whose conversations a request may continue.
+
+        Anybody's with the same tokens, unless experts are recorded: in bf16 two computations of the same
+        tokens may choose different experts, and what is recorded must be what the answer was sampled with.
+        A rollout is known by its seed.
+        """
+        return request.seed if self.record_routes else 0
+
     def _prefill(
-        self, prompts: Sequence[tuple[int, ...]], take: Callable[[int, int], Tensor] | None
+        self,
+        prompts: Sequence[tuple[tuple[int, ...], _Kept | None]],
+        take: Callable[[int, int], Tensor] | None,
     ) -> _State:
-        """Compute the prompts, each from the longest kept beginning of its conversation."""
-        kept = [self._conversations.longest(prompt, self.stop_tokens) for prompt in prompts]
-        state = self._restore(kept)
-        new = [prompt[item.tokens if item else 0 :] for prompt, item in zip(prompts, kept, strict=True)]
+        """Compute prompts, each on top of what was kept of its beginning."""
+        state = self._restore([kept for _, kept in prompts])
+        new = [prompt[kept.tokens if kept else 0 :] for prompt, kept in prompts]
         width = max(len(row) for row in new)
         tokens = torch.tensor([list(row) + [0] * (width - len(row)) for row in new])
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in new])
@@ -319,9 +333,8 @@ class Sampler:
         columns = state.mask[row].bool()
         routes = state.routes[row][columns] if state.routes is not None else None
         fed = request.prompt + tuple(tokens[:-1])
-        if finished and fed not in self._conversations:
-            layers: list[Any] = state.cache.layers
-            keys = [layer.keys[row][:, columns] for layer in layers]
-            values = [layer.values[row][:, columns] for layer in layers]
-            self._conversations.add(fed, _Kept(keys, values, routes))
+        layers: list[Any] = state.cache.layers
+        keys = [layer.keys[row][:, columns] for layer in layers]
+        values = [layer.values[row][:, columns] for layer in layers]
+        self._conversations.add(self._owner(request), fed, _Kept(keys, values, routes))
         return Completion(tokens, log_probs, finished, routes.numpy() if routes is not None else None)

@@ -114,7 +114,7 @@ def converse(sampler: Sampler, seed: int) -> tuple[tuple[int, ...], tuple[int, .
     """
     first = sampler.encode(tiny_policy.messages())
     answer = sampler.sample([request(first, seed, max_tokens=40)])[0]
-    second = first + tuple(answer.tokens) + (11, 12, 13, 1, 14)
+    second = first + tuple(answer.tokens) + (2, 11, 12, 13, 1, 14)
     completion = sampler.sample([request(second, seed)])[0]
     return first, second, completion.tokens, completion.log_probs
 
@@ -122,7 +122,6 @@ def converse(sampler: Sampler, seed: int) -> tuple[tuple[int, ...], tuple[int, .
 @pytest.mark.parametrize("kind", ["dense", "moe"])
 def test_second_turn_from_what_was_kept_equals_one_from_scratch(kind: str, folder: Path, moe_folder: Path):
     sampler = Sampler(folder if kind == "dense" else moe_folder, torch.float32, record_routes=kind == "moe")
-    sampler.stop_tokens = frozenset(range(0, 200))  # an answer ends after one token: the conversation is kept
     first, second, tokens, log_probs = converse(sampler, seed=4)
     assert sampler.forwarded_tokens < len(first) + len(second), "the first turn was not computed again"
     assert log_probs == pytest.approx(full_log_probs(sampler.model, second, tokens), abs=1e-5)
@@ -139,6 +138,19 @@ def test_routes_cover_all_but_the_last_token(moe_folder: Path):
             fed = [*prompt, *completion.tokens[:-1]]
             sampler.model(input_ids=torch.tensor([fed]))
             assert np.array_equal(np.sort(take(1, len(fed))[0].numpy()), np.sort(completion.routes))
+
+
+@pytest.mark.parametrize("max_tokens", [40, 3])
+def test_a_continued_conversation_keeps_the_experts_of_its_answers(moe_folder: Path, max_tokens: int):
+    """Also of an answer cut at its limit, and of two rollouts with equal answers from different batches."""
+    sampler = Sampler(moe_folder, torch.bfloat16, record_routes=True)
+    prompt, other = (sampler.encode(tiny_policy.messages(path)) for path in tiny_policy.PATHS[:2])
+    for seed, company in ((1, []), (2, [request(other, 9)] * 5)):
+        first = sampler.sample([request(prompt, seed, 0.0, max_tokens), *company])[0]
+        end = () if first.finished else (2,)
+        second = sampler.sample([request((*prompt, *first.tokens, *end, 11, 1, 12), seed)])[0]
+        assert first.routes is not None and second.routes is not None
+        assert np.array_equal(second.routes[: len(first.routes)], first.routes)
 
 
 def test_weights_are_swapped_whole_or_not_at_all(folder: Path, tmp_path: Path):

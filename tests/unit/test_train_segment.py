@@ -38,6 +38,7 @@ RECIPE = {
     "async_rollouts": 0,
     "save_every": 2,
 }
+METRICS = [{"step": 1, "reward": 0.25, "rollouts": 8}, {"step": 2, "reward": 0.5, "rollouts": 8}]
 AGENT = AgentSettings(4, 64, 2000, 10, 120, 1, 15, "Fix the bug.", "{problem_statement}")
 
 
@@ -67,7 +68,7 @@ def whole_checkpoint(settings: TrainSettings) -> Path:
             folder / "state.json", {"settings_hash": segment.settings_hash, "reward_history": [0.25, 0.5]}
         )
 
-    append_jsonl(segment.metrics_file, [{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}])
+    append_jsonl(segment.metrics_file, METRICS)
     return write_checkpoint(segment.root, 2, fill)
 
 
@@ -79,7 +80,7 @@ def test_a_reached_step_only_gets_its_manifest(settings: TrainSettings, monkeypa
     assert (manifest["recipe"], manifest["step"], manifest["trained_examples"]) == ("moe", 2, 4)
     assert manifest["checkpoint"] == str(checkpoint) and manifest["files"] == describe_files(checkpoint)
     assert manifest["metrics"]["reward_history"] == [0.25, 0.5]
-    assert manifest["metrics"]["last_step"] == {"step": 2, "reward": 0.5}
+    assert manifest["metrics"]["steps"] == METRICS and manifest["metrics"]["last_step"] == METRICS[-1]
     assert manifest["inputs"]["rollout_dtype"] == "bfloat16", "a mixture of experts is rolled out in bf16"
     assert json.loads(json.dumps(manifest))["settings_hash"] in manifest["checkpoint"]
 
