@@ -45,7 +45,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--work", type=Path, required=True, help="folder for log, patches, trajectories and scratch trees")
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in --work)")
     add("--out", type=Path, required=True, help="folder for sample_<k>/preds.jsonl and run.json")
-    add("--max-rollouts", type=int, default=16, help="rollouts at once (default %(default)s)")
+    add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
     add("--retries", type=int, default=2, help="of a rollout without an outcome (default %(default)s)")
     add(
         "--max-invalid-fraction",

@@ -41,7 +41,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--log", type=Path, required=True, help="live log: one record a finished rollout, read on a rerun")
     add("--out", type=Path, required=True, help="finished log, written last")
     add("--settings", type=json.loads, default={}, help="JSON of the agent's limits, as in config.yaml")
-    add("--max-rollouts", type=int, default=16, help="rollouts at once (default %(default)s)")
+    add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
     add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
     add("--max-invalid-fraction", type=float, default=0.0, help="may lack a verdict, 0..1 (default 0)")
     return parser.parse_args(argv)

@@ -39,7 +39,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--agent", type=json.loads, required=True, help="JSON of the agent's limits (`agent` of config.yaml)")
     add("--work", type=Path, required=True, help="folder of live runs: checkpoints, metrics, trajectories")
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in the run's folder)")
-    add("--max-rollouts", type=int, default=16, help="rollouts at once (default %(default)s)")
+    add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
     add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
     add("--out", type=Path, required=True, help="manifest of the checkpoint, written last")
     return parser.parse_args(argv)

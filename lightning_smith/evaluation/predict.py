@@ -61,7 +61,7 @@ class PredictSettings:
     temperature: float
     context: int
     agent: Mapping[str, Any]
-    max_rollouts: int = 16
+    max_rollouts: int = 32
     retries: int = 2
     max_invalid_fraction: float = 0.02
     logs: Path | None = None

@@ -39,7 +39,7 @@ class TrainSettings:
     agent: AgentSettings
     work: Path
     logs: Path | None = None
-    max_rollouts: int = 16
+    max_rollouts: int = 32
     retries: int = 2
 
 

@@ -34,7 +34,7 @@ class ProbeSettings:
     seed: int
     samples: int = 4
     temperature: float = 1.0
-    max_rollouts: int = 16
+    max_rollouts: int = 32
     retries: int = 2
     max_invalid_fraction: float = 0.0
     agent_settings: dict[str, Any] = field(default_factory=dict)
