@@ -29,7 +29,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--testbed-python", type=Path, required=True, help="interpreter that the tests run with")
     add("--work", type=Path, required=True, help="folder for logs, reports of instances and scratch trees")
     add("--store", type=Path, help="folder of test runs made earlier (default: grades/ beside --images)")
-    add("--timeout", type=float, default=1800.0, help="seconds for an instance's tests (default %(default)s)")
+    add(
+        "--timeout",
+        type=float,
+        default=1800.0,
+        help="processor seconds for an instance's tests (default %(default)s)",
+    )
     add("--workers", type=int, default=2, help="test runs at once (default %(default)s)")
     add(
         "--max-invalid-fraction",

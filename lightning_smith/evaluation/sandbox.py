@@ -11,7 +11,9 @@ image at the task's base commit and is thrown away afterwards. Equal patches of 
 from __future__ import annotations
 
 import hashlib
+import math
 import re
+import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +38,14 @@ EVAL_SCRIPT = "/run/eval.sh"
 
 APPLY_TIMEOUT_S = 120.0
 
+WALL_FACTOR = 4
+
+_CPU_TIME_EXCEEDED = 128 + signal.SIGXCPU
+_CPU_GRACE_S = 5
+
 _EXIT_CODE = re.compile(rb"^>>>>> Test Exit Code: (\d+)$", re.M)
 
-EXECUTOR_VERSION = 1
+EXECUTOR_VERSION = 2
 """Part of every key of the store: raise it when the same patch could give another log."""
 
 KEEP_BYTES = 8_000_000
@@ -65,12 +72,11 @@ need."""
 class SandboxExecutor:
     """An `Execute` for local images; safe to call from several threads.
 
-    Args:
-        images: catalogue of the local images.
-        sandbox: bubblewrap with the interpreter that the tests run in.
-        store: test runs made earlier, those of training among them.
-        timeout_s: seconds that one instance's tests may take.
-        scratch: where trees go if there is no room for them in memory.
+    Args: images: catalogue of the local images. sandbox: bubblewrap with the interpreter that the tests run
+    in. store: test runs made earlier, those of training among them. timeout_s: seconds of processor time
+    that a process of one instance's tests may take. Wall time is bounded at WALL_FACTOR times that, so that
+    a busy machine does not decide whether a patch resolves. scratch: where trees go if there is no room for
+    them in memory.
     """
 
     def __init__(
@@ -153,7 +159,15 @@ class SandboxExecutor:
                 done = self._run(APPLY, image, tree, APPLY_TIMEOUT_S, {PATCH: patch})
                 if done.returncode != 0:
                     return replace(done, applied=False, timed_out=False)
-            return self._run(f"/bin/bash {EVAL_SCRIPT}", image, tree, self._timeout_s, {EVAL_SCRIPT: script})
+            return self._run_script(script, image, tree)
+
+    def _run_script(self, script: str, image: LocalImage, tree: Path) -> TestRun:
+        # The soft limit first: it may not lie above the hard one.
+        soft = math.ceil(self._timeout_s)
+        command = f"ulimit -S -t {soft} && ulimit -H -t {soft + _CPU_GRACE_S} && exec /bin/bash {EVAL_SCRIPT}"
+        done = self._run(command, image, tree, WALL_FACTOR * self._timeout_s, {EVAL_SCRIPT: script})
+        ended = _EXIT_CODE.findall(done.log)[-1:] == [str(_CPU_TIME_EXCEEDED).encode()]
+        return replace(done, timed_out=done.timed_out or ended)
 
     def _run(
         self, command: str, image: LocalImage, tree: Path, timeout_s: float, files: Mapping[str, bytes | str]

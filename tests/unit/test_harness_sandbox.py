@@ -167,11 +167,23 @@ def test_log_has_both_streams_in_their_order(sandbox: Bwrap, tmp_path: Path):
     assert (done.applied, done.timed_out) == (True, False)
 
 
-def test_time_limit(sandbox: Bwrap, tmp_path: Path):
-    done = executor(sandbox, tmp_path, timeout_s=1.0)(ROW, "#!/bin/bash\necho before\nsleep 60\n", b"")
+def test_processor_time_is_limited(sandbox: Bwrap, tmp_path: Path):
+    """The script goes on after a test command that was ended, as the official runner's would not: it is
+    told apart."""
+    script = (
+        "#!/bin/bash\nset -ux\necho before\nbash -c 'while :; do :; done'\nSWEBENCH_TEST_EXIT_CODE=$?\n"
+        'echo ">>>>> Test Exit Code: $SWEBENCH_TEST_EXIT_CODE"\n'
+    )
+    done = executor(sandbox, tmp_path, timeout_s=1.0)(ROW, script, b"")
+    assert done.timed_out
+    assert b">>>>> Test Exit Code: 152\n" in done.log
+
+
+def test_wall_time_is_limited(sandbox: Bwrap, tmp_path: Path):
+    done = executor(sandbox, tmp_path, timeout_s=0.5)(ROW, "#!/bin/bash\necho before\nsleep 60\n", b"")
     assert done.timed_out
     assert done.log == b"before\n"
-    assert 1.0 <= done.seconds < 20
+    assert 2.0 <= done.seconds < 20
 
 
 def test_what_the_machine_lacks_is_not_the_patch_s_fault(sandbox: Bwrap, tmp_path: Path):
