@@ -25,7 +25,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 GREY = "#5F6368"
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.hashsalt": "lightning-smith",
     "svg.fonttype": "path",
     "font.family": "DejaVu Sans",
