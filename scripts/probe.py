@@ -15,6 +15,7 @@ from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.probe.rows import read_ids
 from lightning_smith.probe.run import ProbeSettings, draw_tasks, folder_revision, run_probe
 from lightning_smith.process import exit_when_orphaned, stage_lock
+from lightning_smith.rollout.stage import AgentSettings
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -70,7 +71,7 @@ def main(argv: list[str] | None = None) -> None:
             retries=args.retries,
             max_invalid_fraction=args.max_invalid_fraction,
             agent_settings=args.settings,
-            rollout_timeout_s=args.settings.get("rollout_timeout_s", 600),
+            rollout_timeout_s=AgentSettings.from_dict(args.settings).deadline_s,
             logs=args.logs,
         )
         tasks = draw_tasks(read_ids(args.tasks), args.count or None, args.seed)[args.shard :: args.shards]

@@ -119,7 +119,7 @@ def make_requests(settings: PredictSettings, instance_ids: Sequence[str]) -> lis
             seed=rollout_seed(settings.seed, instance_id, sample),
             is_train=False,
             grade=False,
-            timeout_s=int(settings.agent["rollout_timeout_s"]),
+            timeout_s=AgentSettings.from_dict(settings.agent).deadline_s,
         )
         for sample in range(settings.samples)
         for instance_id in instance_ids

@@ -86,7 +86,7 @@ def _segment(settings: TrainSettings, inputs: Mapping[str, Any]) -> Segment:
         settings_hash=digest,
         tasks=tuple(row["instance_id"] for row in read_jsonl(settings.tasks)),
         root=settings.work / settings.name / digest,
-        rollout_timeout_s=int(settings.agent.rollout_timeout_s),
+        rollout_timeout_s=settings.agent.deadline_s,
     )
 
 

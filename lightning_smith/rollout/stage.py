@@ -49,6 +49,11 @@ class AgentSettings:
             raise UserError("agent.instance_template lacks {problem_statement}: the policy would see no task")
         return settings
 
+    @property
+    def deadline_s(self) -> int:
+        """When the controller ends a rollout: what agent and grading may take, and a minute for everything else."""
+        return int(self.rollout_timeout_s + self.grading_timeout_s + 60)
+
     def instance_message(self, problem_statement: str) -> str:
         """The first message of the user: the statement, whatever it holds, in its place in the template."""
         return re.sub(r"\{problem_statement\}", lambda _: problem_statement, self.instance_template)
