@@ -157,11 +157,15 @@ def run_segment(segment: Segment, target: int, learner: Learner, dispatch: Dispa
         next(order)
     for step in range(done + 1, target + 1):
         started = time.monotonic()
-        finished = _collect(segment, step, next(order), fingerprint, dispatch)
+        finished, kept = _collect(segment, step, next(order), fingerprint, dispatch)
         rollout_s = time.monotonic() - started
         row = {"step": step, **_update(segment, step, learner, finished)}
         fingerprint = learner.publish(step)
-        row |= {"rollout_s": round(rollout_s, 3), "step_s": round(time.monotonic() - started, 3)}
+        row |= {
+            "kept_rollouts": kept,
+            "rollout_s": round(rollout_s, 3),
+            "step_s": round(time.monotonic() - started, 3),
+        }
         history.append(row["reward"])
         append_jsonl(segment.metrics_file, [row])
         _say(segment, row)
@@ -226,20 +230,19 @@ def _keep_metrics(segment: Segment, step: int) -> None:
 
 def _collect(
     segment: Segment, step: int, tasks: Sequence[str], fingerprint: str, dispatch: Dispatch
-) -> list[Finished]:
-    """All rollouts of a step in the order of `step_requests`: those kept from an interrupted try, then the
-    rest.
-    """
+) -> tuple[list[Finished], int]:
+    """All rollouts of a step in the order of `step_requests`, and how many an interrupted try had finished."""
     requests = step_requests(segment, step, tasks)
     path = segment.rollout_file(step)
     finished = _kept_rollouts(path, requests, fingerprint)
     missing = [request for request in requests if request not in finished]
-    if finished:
-        _print(segment, f"step {step}: {len(finished)} of {len(requests)} rollouts are kept from before")
+    kept = len(finished)
+    if kept:
+        _print(segment, f"step {step}: {kept} of {len(requests)} rollouts are kept from before")
     for result in dispatch(missing) if missing else ():
         finished[result.request] = result
         append_jsonl(path, [_kept_row(result, fingerprint)])
-    return [finished[request] for request in requests]
+    return [finished[request] for request in requests], kept
 
 
 def _kept_row(result: Finished, fingerprint: str) -> dict[str, Any]:
@@ -324,7 +327,7 @@ def _outcomes(finished: Sequence[Finished]) -> dict[str, int]:
 
 def _say(segment: Segment, row: Mapping[str, Any]) -> None:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in row["outcomes"].items())
-    rate = row["rollouts"] / max(row["rollout_s"], 1e-3)
+    rate = (row["rollouts"] - row["kept_rollouts"]) / max(row["rollout_s"], 1e-3)
     _print(
         segment,
         f"step {row['step']}/{segment.recipe.horizon}: reward {row['reward']:.3f}, "
