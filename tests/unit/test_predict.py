@@ -33,7 +33,9 @@ AGENT = {
     "command_timeout_s": 10,
     "rollout_timeout_s": 120,
     "max_format_errors": 1,
+    "grading_timeout_s": 15,
     "system_template": "Fix the bug.",
+    "instance_template": "{problem_statement}",
 }
 BLANK_END = b"--- a/m.py\n+++ b/m.py\n@@ -1,3 +1,3 @@\n-x = 1\n+x = 2\n \n \n"
 
@@ -196,7 +198,7 @@ def test_requests_are_ungraded_validation_rollouts_with_seeds_of_their_own(tmp_p
     requests = make_requests(settings(tmp_path), ["a", "b"])
     assert len({request.seed for request in requests}) == 4
     assert not any(request.is_train or request.grade for request in requests)
-    assert {request.timeout_s for request in requests} == {120}
+    assert {request.timeout_s for request in requests} == {120 + 15 + 60}
 
 
 def test_the_agent_is_not_told_solution_and_tests():
