@@ -109,9 +109,7 @@ class Routers:
 
 
 def _route_to(module: Any, hidden: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The router's result with the experts given: its own probabilities of `chosen`, normalised if it does
-    so.
-    """
+    """The router's result with the experts given; their weights are the router's own."""
     logits = nn.functional.linear(hidden.reshape(-1, module.hidden_dim), module.weight)
     weights = torch.softmax(logits, dim=-1, dtype=torch.float32).gather(-1, chosen)
     if module.norm_topk_prob:

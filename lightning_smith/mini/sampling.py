@@ -276,9 +276,7 @@ class Sampler:
         return state
 
     def _restore(self, kept: Sequence[_Kept | None]) -> _State:
-        """A state that holds what was kept, padded on the right to the longest; rows without anything are
-        empty.
-        """
+        """A state that holds what was kept, padded on the right; rows without anything are empty."""
         rows, width = len(kept), max(item.tokens if item else 0 for item in kept)
         lengths = torch.tensor([item.tokens if item else 0 for item in kept])
         cache = DynamicCache(config=self.model.config)
@@ -303,9 +301,7 @@ class Sampler:
     def _extend(
         self, state: _State, tokens: Tensor, mask: Tensor, take: Callable[[int, int], Tensor] | None
     ) -> None:
-        """Feed `tokens` [B, S] (real where `mask` is 1) and leave the logits after each row's last real
-        token.
-        """
+        """Feed `tokens` [B, S], real where `mask` is 1; leaves the logits after each row's last real one."""
         added = mask.sum(dim=-1)
         state.mask = torch.cat([state.mask, mask], dim=-1)
         hidden = self.model.model(

@@ -72,9 +72,7 @@ class _Stop:
 
 
 class Batcher(threading.Thread):
-    """The one thread that touches the model: works through a queue of answers, in batches, and weight
-    swaps.
-    """
+    """The one thread that touches the model: works through a queue of answers and weight swaps."""
 
     def __init__(self, sampler: Sampler, *, window_s: float = WINDOW_S, max_batch: int = MAX_BATCH) -> None:
         super().__init__(name="model", daemon=True)
@@ -321,9 +319,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _number(body: dict[str, Any], keys: tuple[str, ...], default: float, low: float | None = None) -> float:
-    """The first of `keys` that the body has, or `default`; BadRequestError if it is no number or below
-    `low`.
-    """
+    """The first of `keys` in the body, or `default`; BadRequestError if no number or below `low`."""
     for key in keys:
         value = body.get(key)
         if value is None:

@@ -210,9 +210,7 @@ def _answer_length(node: _Node) -> int:
 
 
 def _stack_routes(nodes: Sequence[_Node], width: int, routers: Routers) -> Tensor:
-    """Recorded experts of the tokens fed for each node, [nodes, width, layers, top_k]; padding goes to 0
-    and 1.
-    """
+    """Recorded experts of what is fed for each node, [nodes, width, layers, top_k]; padding gets 0, 1."""
     padding = torch.arange(routers.top_k, dtype=torch.uint8)
     stacked = padding.expand(len(nodes), width, routers.layers, routers.top_k).clone()
     for index, node in enumerate(nodes):
@@ -269,17 +267,13 @@ class Gap:
 
 
 class WeightPush:
-    """Hands weights to the rollout engine: pauses the gateway, has the policy server load a folder,
-    resumes.
-    """
+    """Hands weights to the rollout engine: the policy server loads a folder while the gateway pauses."""
 
     def __init__(self, gateway: Gateway, policy_url: str, timeout_s: float = 120.0) -> None:
         self._gateway, self._url, self._timeout_s = gateway, policy_url.rstrip("/"), timeout_s
 
     def __call__(self, folder: Path, version: int) -> None:
-        """Raise UserError if the policy server does not take the weights; the gateway is resumed in any
-        case.
-        """
+        """Raise UserError if the policy server does not take them; the gateway is resumed in any case."""
         self._gateway.pause("new weights")
         try:
             body = {"path": str(folder.resolve()), "version": version}

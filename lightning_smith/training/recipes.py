@@ -12,9 +12,7 @@ from lightning_smith.files import hash_json
 Loss = Literal["per_rollout_mean", "cispo_per_rollout_mean"]
 
 NEUTRAL = frozenset({"policy", "checkpoints", "evaluate", "save_every"})
-"""Settings that say which steps are kept, not what a step computes: they may change and checkpoints stay
-valid.
-"""
+"""Settings of which steps are kept, not of what a step computes: a change leaves checkpoints valid."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,7 @@ class Recipe:
 
 
 def parse_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
-    """Check a recipe's JSON object; a UserError names the first key that is unknown, missing or of a wrong
-    kind.
-    """
+    """Check a recipe's JSON object; a UserError names the first key that is unknown, missing or wrong."""
     known = {field.name: field for field in fields(Recipe)}
     for key in settings:
         if key not in known:

@@ -65,9 +65,7 @@ def test_pick_has_the_distribution_of_its_temperature():
 
 
 def test_answer_does_not_depend_on_company(folder: Path):
-    """The same (messages, seed) alone, in a group and in a mixed batch gives the same tokens and log-
-    probabilities.
-    """
+    """The same (messages, seed) gives the same answer alone, in a group and in a mixed batch."""
     sampler = Sampler(folder, torch.float32)
     prompts = [sampler.encode(tiny_policy.messages(path)) for path in tiny_policy.PATHS]
     alone = Sampler(folder, torch.float32).sample([request(prompts[1], seed=3)])[0]
@@ -109,9 +107,7 @@ def test_answer_is_cut_at_the_context_and_at_max_tokens(folder: Path):
 
 
 def converse(sampler: Sampler, seed: int) -> tuple[tuple[int, ...], tuple[int, ...], list[int], list[float]]:
-    """Two turns whose first answer is made to end; prompts of both turns, the second answer, its log-
-    probabilities.
-    """
+    """Prompts of two turns of a conversation, the second answer and its log-probabilities."""
     first = sampler.encode(tiny_policy.messages())
     answer = sampler.sample([request(first, seed, max_tokens=40)])[0]
     second = first + tuple(answer.tokens) + (2, 11, 12, 13, 1, 14)

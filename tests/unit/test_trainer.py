@@ -106,9 +106,7 @@ def test_gradient_through_shared_beginnings_is_that_of_whole_rows():
 
 
 def test_loss_and_gradient_by_hand():
-    """Four tokens: ratio inside the clip, above it with A > 0, below it with A < 0, far above it with A <
-    0.
-    """
+    """Tokens inside the clip, above it (A > 0), below it (A < 0) and far above it (A < 0)."""
     ratios = torch.tensor([1.1, 1.5, 0.5, 9.0])
     advantage = torch.tensor([1.0, 1.0, -1.0, -1.0])
     weight = torch.tensor([0.1, 0.2, 0.3, 0.4])

@@ -42,9 +42,7 @@ def messages(path: str = PATHS[0]) -> list[dict[str, str]]:
 
 
 def build(kind: str, vocabulary: int, *, seed: int = 0, max_positions: int = 256) -> Any:
-    """A two-layer Qwen3 (dense) or Qwen3-MoE (8 experts, 2 a token) with weights large enough to be
-    opinionated.
-    """
+    """A two-layer Qwen3 or Qwen3-MoE (8 experts, 2 a token) whose weights are large enough to differ."""
     torch.manual_seed(seed)
     shared: dict[str, Any] = {
         "vocab_size": vocabulary,
