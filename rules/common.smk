@@ -31,6 +31,8 @@ os.environ["PATH"] = os.pathsep.join(
 )
 # uv would warn about it in every rule that runs in another environment.
 os.environ.pop("VIRTUAL_ENV", None)
+# Without byte code each grading would compile swebench anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Several processes share the cores: none may spin while it waits.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
