@@ -161,8 +161,8 @@ from lightning_smith.errors import run_script
 from lightning_smith.process import exit_when_orphaned
 def main():
     watch = exit_when_orphaned()
-    print(os.getpid(), "watching" if watch else "alone", flush=True)
     try:
+        print(os.getpid(), "watching" if watch else "alone", flush=True)
         time.sleep(60)
     finally:
         open(sys.argv[1], "w").write("cleaned up")
