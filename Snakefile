@@ -27,8 +27,6 @@ include: "rules/report.smk"
 wildcard_constraints:
     recipe=r"[a-z][a-z0-9_]*",
     step=r"\d+",
-    sample=r"\d+",
-    shard=r"\d{5}",
 
 
 onstart:

@@ -109,7 +109,8 @@ def main() -> None:
         last = max(recipe.glob("step_*.json"), key=lambda path: int(path.stem.removeprefix("step_")))
         rollouts += json.loads(last.read_text())["metrics"]["rollouts"]
     for counts in sorted((ROOT / dirs["results"]).glob("eval/*/step_*/counts.json")):
-        rollouts += json.loads(counts.read_text())["dispatched"]
+        summary = json.loads(counts.read_text())
+        rollouts += summary["instances"] * summary["samples"]
     busy_s = sum(stages.get(rule, 0.0) for rule in ROLLOUT_RULES)
     overhead = [row["wall_s"] - row["model_s"] - row["grade_s"] for row in probe]
     for rule, seconds in sorted(stages.items(), key=lambda item: -item[1]):

@@ -77,15 +77,18 @@ def read_jsonl(path: Path | str) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, start=1):
             if not line.strip(b" \t\r\n"):
                 continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise UserError(
-                    f"{path} line {number} is not valid JSON ({error}): the file is damaged"
-                ) from None
-            if not isinstance(row, dict):
-                raise UserError(f"{path} line {number} is not a JSON object: the file is damaged")
-            yield row
+            yield parse_row(line, path, number)
+
+
+def parse_row(line: bytes, path: Path | str, number: int) -> dict[str, Any]:
+    """One line of a JSON-lines file; a UserError names file and line if it is no JSON object."""
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{path} line {number} is not valid JSON ({error}): the file is damaged") from None
+    if not isinstance(row, dict):
+        raise UserError(f"{path} line {number} is not a JSON object: the file is damaged")
+    return row
 
 
 def append_jsonl(path: Path | str, rows: Iterable[dict[str, Any]]) -> None:

@@ -288,12 +288,9 @@ def stage_lock(folder: Path | str, name: str, wait_s: float = 30.0) -> Iterator[
     process.
     """
     path = Path(folder) / f".{name}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    handle = open_lock(path)
     try:
         _acquire(handle, path, name, wait_s)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps({"pid": os.getpid()}).encode(), 0)
         yield
     finally:
         os.close(handle)
@@ -303,11 +300,9 @@ def _acquire(handle: int, path: Path, name: str, wait_s: float) -> None:
     deadline = time.monotonic() + wait_s
     told = False
     while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(handle):
             return
-        except BlockingIOError:
-            holder = _holder(handle)
+        holder = lock_holder(handle)
         if time.monotonic() > deadline:
             raise UserError(
                 f"process {holder} runs {name} in {path.parent} already: wait for it, or end it with "
@@ -320,8 +315,25 @@ def _acquire(handle: int, path: Path, name: str, wait_s: float) -> None:
         time.sleep(0.1)
 
 
-def _holder(handle: int) -> int | str:
-    """Pid written by the holder of a stage lock; there is a moment in which it has not written it yet."""
+def open_lock(path: Path) -> int:
+    """A descriptor of a lock file, made if absent; closing it, or the death of the process, frees the lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+
+
+def try_lock(handle: int) -> bool:
+    """Take the lock and write who holds it; False if another process has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps({"pid": os.getpid()}).encode(), 0)
+    return True
+
+
+def lock_holder(handle: int) -> int | str:
+    """Pid written by the holder of a lock; there is a moment in which it has not written it yet."""
     try:
         return int(json.loads(os.pread(handle, 200, 0))["pid"])
     except (ValueError, KeyError, TypeError):

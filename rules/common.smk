@@ -12,6 +12,7 @@ from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
 from lightning_smith.images.names import image_key
 from lightning_smith.machines import refuse_wrong_machine
+from lightning_smith.mini.precision import ROLLOUT_DTYPES
 from lightning_smith.runlock import RunLock
 from lightning_smith.tasks.miniature.table import load_sources
 
@@ -63,7 +64,7 @@ def hold_folder_and_check_machine():
         refuse_wrong_machine(
             jobs, sorted(rule.name for rule in workflow.dag.targetrules)
         )
-        refuse_missing((job["rule"] for job in jobs), config["backends"])
+        refuse_missing((job["rule"] for job in jobs), BACKENDS)
         globals()["_run_lock"] = RunLock(".snakemake")
 
 
@@ -114,7 +115,3 @@ ROLLOUT_ENVIRONMENTS = TESTBED + (
     [f"{WORK}/envs/mini.json"] if BACKENDS["policy"] == "torch" else []
 )
 GRADE_ENVIRONMENTS = [f"{WORK}/envs/eval.json", *TESTBED]
-
-# What the miniature's policy server computes in: the mixture of experts in bfloat16, as a rollout engine would, so that
-# there is a gap to the trainer's float32 for router replay to close.
-ROLLOUT_DTYPES = {"dense": "float32", "moe": "bfloat16"}

@@ -9,7 +9,7 @@ SHARDS = [
     for i in range(config["release"]["shards"])
 ]
 RAW = [f"{DATA}/raw/train-{shard}.parquet" for shard in SHARDS]
-FROM_FOLDER = config["backends"]["hub"] == "folder"
+FROM_FOLDER = BACKENDS["hub"] == "folder"
 
 
 rule download_shard:
@@ -76,9 +76,7 @@ checkpoint list_images:
 rule list_branches:
     """Read the branches inside one image, without network and without starting the task."""
     input:
-        [f"{WORK}/images/{{image}}/image.json"]
-        if config["backends"]["images"] == "local"
-        else [],
+        [f"{WORK}/images/{{image}}/image.json"] if BACKENDS["images"] == "local" else [],
     output:
         f"{DATA}/branches/{{image}}.json",
     log:

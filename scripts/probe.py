@@ -41,7 +41,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in --work)")
     add("--log", type=Path, required=True, help="live log: one record a finished rollout, read on a rerun")
     add("--out", type=Path, required=True, help="finished log, written last")
-    add("--settings", type=json.loads, default={}, help="JSON of the agent's limits, as in config.yaml")
+    add("--settings", type=json.loads, required=True, help="JSON of the agent's limits, as in config.yaml")
     add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
     add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
     add("--max-invalid-fraction", type=float, default=0.0, help="may lack a verdict, 0..1 (default 0)")
@@ -70,8 +70,7 @@ def main(argv: list[str] | None = None) -> None:
             max_rollouts=args.max_rollouts,
             retries=args.retries,
             max_invalid_fraction=args.max_invalid_fraction,
-            agent_settings=args.settings,
-            rollout_timeout_s=AgentSettings.from_dict(args.settings).deadline_s,
+            agent_settings=AgentSettings.from_dict(args.settings),
             logs=args.logs,
         )
         tasks = draw_tasks(read_ids(args.tasks), args.count or None, args.seed)[args.shard :: args.shards]

@@ -112,6 +112,7 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
 
 def make_requests(settings: PredictSettings, instance_ids: Sequence[str]) -> list[RolloutRequest]:
     """All rollouts, sample by sample; each has a seed of its own that a resumed run gives it again."""
+    deadline_s = AgentSettings.from_dict(settings.agent).deadline_s
     return [
         RolloutRequest(
             instance_id=instance_id,
@@ -119,7 +120,7 @@ def make_requests(settings: PredictSettings, instance_ids: Sequence[str]) -> lis
             seed=rollout_seed(settings.seed, instance_id, sample),
             is_train=False,
             grade=False,
-            timeout_s=AgentSettings.from_dict(settings.agent).deadline_s,
+            timeout_s=deadline_s,
         )
         for sample in range(settings.samples)
         for instance_id in instance_ids

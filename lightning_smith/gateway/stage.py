@@ -31,7 +31,8 @@ def run_logged(
     than `max_invalid_fraction` of all requests have no valid record in the end; what is valid stays in the
     log.
     """
-    missing = [request for request in requests if (request.instance_id, request.sample) not in log.done()]
+    done = log.done()
+    missing = [request for request in requests if (request.instance_id, request.sample) not in done]
     if missing:
         progress = Progress(stage, len(requests), done=len(requests) - len(missing))
         with start() as stack:

@@ -13,17 +13,13 @@ from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, read_jsonl, sha256_file
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
 from lightning_smith.gateway.launch import PolicyServer, Stack
+from lightning_smith.mini.precision import ROLLOUT_DTYPES
 from lightning_smith.mini.trainer import GrpoLearner, WeightPush
 from lightning_smith.process import stage_lock
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.training.checkpoint import describe_files
 from lightning_smith.training.recipes import Recipe, settings_hash
 from lightning_smith.training.segments import Segment, reached, run_segment
-
-ROLLOUT_DTYPES = {"dense": "float32", "moe": "bfloat16"}
-"""What the policy server computes in: a mixture of experts in bf16, as a real rollout engine would, so that
-there is a gap to the fp32 trainer for router replay to close.
-"""
 
 
 @dataclass(frozen=True)

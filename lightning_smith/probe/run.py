@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import hash_json, sha256_file, write_json, write_jsonl
+from lightning_smith.files import hash_json, sha256_file, write_jsonl
 from lightning_smith.gateway.dispatch import AGENT_CLASS, RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.log import RolloutLog
@@ -20,6 +19,7 @@ from lightning_smith.gateway.stage import run_logged
 from lightning_smith.probe.draw import seeded_order
 from lightning_smith.probe.rows import select_rows
 from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
+from lightning_smith.rollout.stage import AgentSettings, StageSettings
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,13 @@ class ProbeSettings:
     work: Path
     log: Path
     policy: PolicyServer
+    agent_settings: AgentSettings
     seed: int
     samples: int = 4
     temperature: float = 1.0
     max_rollouts: int = 32
     retries: int = 2
     max_invalid_fraction: float = 0.0
-    agent_settings: dict[str, Any] = field(default_factory=dict)
-    rollout_timeout_s: int = 600
     logs: Path | None = None
     agent: str = AGENT_CLASS
     environment: dict[str, str] = field(default_factory=dict)
@@ -79,7 +78,7 @@ def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutReco
     Raises UserError if the log is of another run (seed, policy), if services die, or if more rollouts than
     allowed have no verdict.
     """
-    requests = probe_requests(tasks, settings.samples, settings.seed, settings.rollout_timeout_s)
+    requests = probe_requests(tasks, settings.samples, settings.seed, settings.agent_settings.deadline_s)
     log = RolloutLog(settings.log)
     seeds = {(request.instance_id, request.sample): request.seed for request in requests}
     log.require(seeds=seeds, model=settings.policy.model_name, model_revision=settings.policy.revision)
@@ -111,18 +110,15 @@ def write_stage_file(settings: ProbeSettings, tasks: Sequence[str]) -> Path:
     rows = settings.work / "tasks.jsonl"
     write_jsonl(rows, select_rows(settings.tasks, list(tasks)))
     path = settings.work / "stage.json"
-    write_json(
-        path,
-        {
-            "tasks": str(rows.resolve()),
-            "images": str(settings.images.resolve()),
-            "scratch": str((settings.work / "scratch").resolve()),
-            "trajectories": str((settings.work / "trajectories").resolve()),
-            "model": settings.policy.model_name,
-            "model_revision": settings.policy.revision,
-            "agent": settings.agent_settings,
-        },
-    )
+    StageSettings(
+        tasks=rows.resolve(),
+        images=settings.images.resolve(),
+        model=settings.policy.model_name,
+        agent=settings.agent_settings,
+        model_revision=settings.policy.revision,
+        trajectories=(settings.work / "trajectories").resolve(),
+        scratch=(settings.work / "scratch").resolve(),
+    ).write(path)
     return path
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
+from lightning_smith.files import parse_row
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class TaskFile:
             place = 0
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    task = RolloutTask.from_row(self._row(line, number), f"{path} line {number}")
+                    task = RolloutTask.from_row(parse_row(line, path, number), f"{path} line {number}")
                     self._places[task.instance_id] = place
                     self.image_names.add(task.image_name)
                 place += len(line)
@@ -81,15 +82,6 @@ class TaskFile:
             raise UserError(f"{self._path} has no task {instance_id}")
         with self._path.open("rb") as file:
             file.seek(self._places[instance_id])
-            return RolloutTask.from_row(self._row(file.readline(), 0), f"{instance_id} in {self._path}")
-
-    def _row(self, line: bytes, number: int) -> dict[str, Any]:
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise UserError(
-                f"{self._path} line {number} is not valid JSON ({error}): the file is damaged"
-            ) from None
-        if not isinstance(row, dict):
-            raise UserError(f"{self._path} line {number} is not a JSON object: the file is damaged")
-        return row
+            return RolloutTask.from_row(
+                parse_row(file.readline(), self._path, 0), f"{instance_id} in {self._path}"
+            )

@@ -14,6 +14,7 @@ from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl, write_jsonl
 from lightning_smith.probe.run import ProbeSettings, run_probe
 from lightning_smith.rollout.outcome import rollout_seed
+from lightning_smith.rollout.stage import AgentSettings
 
 pytestmark = pytest.mark.e2e
 
@@ -30,6 +31,7 @@ def settings(folder: Path, mark: Mark, **changes: object) -> ProbeSettings:
         "work": folder / "work",
         "log": folder / "live.jsonl",
         "policy": StubPolicy(),
+        "agent_settings": AgentSettings(4, 64, 2000, 10, 525, 1, 15, "Fix.", "{problem_statement}"),
         "seed": 5,
         "max_rollouts": 8,
         "agent": AGENT,

@@ -1,16 +1,16 @@
-"""The workflow as a user sees it: targets, plans under every profile, lint, refusals."""
+"""The workflow as a user sees it: targets, plans under every profile, refusals."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from checkout import copy_checkout
 
 ROOT = Path(__file__).parents[2]
 PROFILES = ("mini", "k8s", "b200")
@@ -36,18 +36,7 @@ def snakemake(
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a fresh clone holds (committed files), without results of earlier runs."""
-    clone = tmp_path_factory.mktemp("clone") / "repo"
-    clone.mkdir()
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0")
-    for name in filter(None, names):
-        source, target = ROOT / name, clone / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_symlink():
-            target.symlink_to(source.readlink())
-        elif source.exists():
-            shutil.copy2(source, target)
-    return clone
+    return copy_checkout(tmp_path_factory.mktemp("clone") / "repo")
 
 
 PLANS = [
