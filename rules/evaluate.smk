@@ -46,6 +46,8 @@ rule predict:
     resources:
         machine="A",
     params:
+        work=WORK,
+        logs=LOGS,
         model=model_at,
         policy=lambda wildcards: RECIPES[wildcards.recipe]["policy"],
         context=lambda wildcards: policy_of(wildcards.recipe)["max_model_len"],
@@ -63,8 +65,8 @@ rule predict:
         "python scripts/predict.py --tasks {input.tasks:q} --dataset {params.dataset:q} --instances {params.instances}"
         " --samples {params.samples} --seed {params.seed} --recipe {wildcards.recipe} --step {wildcards.step}"
         " --model {params.model:q} --model-name {params.policy} --dtype {params.dtype} --context {params.context}"
-        " --temperature {params.temperature} --images {WORK}/images --settings {params.agent:q}"
-        " --work {WORK}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {LOGS}/predict/{wildcards.recipe}_{wildcards.step}"
+        " --temperature {params.temperature} --images {params.work}/images --settings {params.agent:q}"
+        " --work {params.work}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {params.logs}/predict/{wildcards.recipe}_{wildcards.step}"
         " --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
@@ -88,13 +90,14 @@ rule grade:
     resources:
         machine="A",
     params:
+        work=WORK,
         timeout_s=config["evaluation"]["harness_timeout_s"],
         folder=lambda wildcards, input: Path(input.run).parent,
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: official grading"
     shell:
-        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {WORK}/images"
-        " --testbed-python envs/testbed/.venv/bin/python --work {WORK}/grade --timeout {params.timeout_s}"
+        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images"
+        " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s}"
         " --predictions {params.folder:q} 2>&1 | tee -i {log:q}"
 
 
@@ -116,14 +119,15 @@ rule grade_control:
     resources:
         machine="A",
     params:
+        work=WORK,
         instances=config["evaluation"]["instances"],
         seed=config["evaluation"]["seed"],
         timeout_s=config["evaluation"]["harness_timeout_s"],
     message:
         "control of the grading: {wildcards.kind} patches"
     shell:
-        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {WORK}/images"
-        " --testbed-python envs/testbed/.venv/bin/python --work {WORK}/grade --timeout {params.timeout_s}"
+        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images"
+        " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s}"
         " --control {wildcards.kind} --instances {params.instances} --seed {params.seed} --out {output:q}"
         " 2>&1 | tee -i {log:q}"
 

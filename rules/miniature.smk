@@ -20,12 +20,13 @@ rule fetch_sdist:
     resources:
         machine="any",
     params:
+        assets=ASSETS,
         package=lambda wildcards: SOURCES[wildcards.filename].package,
         sha256=lambda wildcards: SOURCES[wildcards.filename].sha256,
     message:
         "fetch {wildcards.filename}"
     shell:
-        "python scripts/fetch_sdist.py --sources {ASSETS}/sources.tsv --package {params.package} --out {output:q}"
+        "python scripts/fetch_sdist.py --sources {params.assets}/sources.tsv --package {params.package} --out {output:q}"
         " 2>&1 | tee -i {log:q}"
 
 
@@ -48,12 +49,15 @@ rule build_release:
     resources:
         machine="any",
     params:
+        work=WORK,
+        data=DATA,
+        assets=ASSETS,
         shards=config["release"]["shards"],
     message:
         "build the miniature's release"
     shell:
-        "python scripts/build_release.py --tasks {ASSETS}/tasks --sources {ASSETS}/sources.tsv --sdists {WORK}/sdists"
-        " --shards {params.shards} --out {DATA}/hub 2>&1 | tee -i {log:q}"
+        "python scripts/build_release.py --tasks {params.assets}/tasks --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
+        " --shards {params.shards} --out {params.data}/hub 2>&1 | tee -i {log:q}"
 
 
 rule build_heldout:
@@ -67,10 +71,13 @@ rule build_heldout:
         f"{LOGS}/build_heldout.log",
     resources:
         machine="any",
+    params:
+        work=WORK,
+        assets=ASSETS,
     message:
         "build the held-out set"
     shell:
-        "python scripts/build_heldout.py --tasks {ASSETS}/tasks --sources {ASSETS}/sources.tsv --sdists {WORK}/sdists"
+        "python scripts/build_heldout.py --tasks {params.assets}/tasks --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -87,13 +94,15 @@ rule build_image:
     resources:
         machine="any",
     params:
+        work=WORK,
+        assets=ASSETS,
         package=lambda wildcards: SOURCE_OF_IMAGE[wildcards.image].package,
     message:
         "build image {wildcards.image}"
     shell:
-        "python scripts/build_image.py --package {params.package} --sources {ASSETS}/sources.tsv"
-        " --sdist {input.sdist:q} --tasks {ASSETS}/tasks --testbed-python envs/testbed/.venv/bin/python"
-        " --out {WORK}/images/{wildcards.image} 2>&1 | tee -i {log:q}"
+        "python scripts/build_image.py --package {params.package} --sources {params.assets}/sources.tsv"
+        " --sdist {input.sdist:q} --tasks {params.assets}/tasks --testbed-python envs/testbed/.venv/bin/python"
+        " --out {params.work}/images/{wildcards.image} 2>&1 | tee -i {log:q}"
 
 
 rule make_tasks:
@@ -109,9 +118,12 @@ rule make_tasks:
     threads: 2
     resources:
         machine="any",
+    params:
+        work=WORK,
+        assets=ASSETS,
     message:
         "make the miniature's tasks from the packages"
     shell:
-        "uv run --frozen --project envs/smith python scripts/make_tasks.py --sources {ASSETS}/sources.tsv"
-        " --sdists {WORK}/sdists --work {WORK}/make_tasks --out {WORK}/made/tasks --jobs {threads}"
+        "uv run --frozen --project envs/smith python scripts/make_tasks.py --sources {params.assets}/sources.tsv"
+        " --sdists {params.work}/sdists --work {params.work}/make_tasks --out {params.work}/made/tasks --jobs {threads}"
         " 2>&1 | tee -i {log:q}"

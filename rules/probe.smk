@@ -21,6 +21,8 @@ rule probe:
     resources:
         machine="A",
     params:
+        work=WORK,
+        logs=LOGS,
         model=config["policies"][config["probe"]["policy"]]["model"],
         name=config["probe"]["policy"],
         tasks=config["probe"]["tasks"] or 0,
@@ -34,7 +36,7 @@ rule probe:
     shell:
         "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
         " --seed {params.seed} --model {params.model:q} --model-name {params.name} --temperature {params.temperature}"
-        " --images {WORK}/images --work {WORK}/probe --logs {LOGS}/probe --log {WORK}/probe/live.jsonl"
+        " --images {params.work}/images --work {params.work}/probe --logs {params.logs}/probe --log {params.work}/probe/live.jsonl"
         " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output:q} 2>&1 | tee -i {log:q}"
 
 

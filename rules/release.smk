@@ -83,8 +83,10 @@ rule list_branches:
         f"{LOGS}/list_branches/{{image}}.log",
     resources:
         machine="A",
+    params:
+        work=WORK,
     message:
         "list the branches of {wildcards.image}"
     shell:
-        "python scripts/list_branches.py --image-name {wildcards.image} --images {WORK}/images --out {output:q}"
+        "python scripts/list_branches.py --image-name {wildcards.image} --images {params.work}/images --out {output:q}"
         " 2>&1 | tee -i {log:q}"

@@ -29,6 +29,8 @@ rule train_segment:
         machine="B",
         gpu=4,
     params:
+        work=WORK,
+        logs=LOGS,
         recipe=recipe_settings,
         model=lambda wildcards: policy_of(wildcards.recipe)["model"],
         agent=agent_settings,
@@ -37,7 +39,7 @@ rule train_segment:
     shell:
         "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
         " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q}"
-        " --images {WORK}/images --agent {params.agent:q} --work {WORK}/train --logs {LOGS}/train/{wildcards.recipe}"
+        " --images {params.work}/images --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -52,12 +54,13 @@ rule export_checkpoint:
     resources:
         machine="B",
     params:
+        work=WORK,
         model=lambda wildcards: policy_of(wildcards.recipe)["model"],
     message:
         "export {wildcards.recipe} step {wildcards.step}"
     shell:
         "uv run --frozen --project envs/mini python scripts/export_checkpoint.py --manifest {input:q}"
-        " --model {params.model:q} --export {WORK}/export/{wildcards.recipe}/step_{wildcards.step} --out {output:q}"
+        " --model {params.model:q} --export {params.work}/export/{wildcards.recipe}/step_{wildcards.step} --out {output:q}"
         " 2>&1 | tee -i {log:q}"
 
 

@@ -22,10 +22,13 @@ rule make_demonstrations:
         f"{LOGS}/make_demonstrations.log",
     resources:
         machine="any",
+    params:
+        work=WORK,
+        assets=ASSETS,
     message:
         "make demonstrations"
     shell:
-        "python scripts/make_demonstrations.py --sources {ASSETS}/sources.tsv --sdists {WORK}/sdists"
+        "python scripts/make_demonstrations.py --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
         " --exclude-lines {input.heldout:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -41,12 +44,13 @@ rule make_warm_start:
     resources:
         machine="any",
     params:
+        work=WORK,
         out=lambda wildcards, output: Path(output[0]).parent,
     message:
         "train the dense warm start"
     shell:
         "uv run --frozen --project envs/mini python scripts/make_warm_start.py --demonstrations {input.demonstrations:q}"
-        " --work {WORK}/warm_start --out {params.out:q} 2>&1 | tee -i {log:q}"
+        " --work {params.work}/warm_start --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 rule make_moe_warm_start:
@@ -62,12 +66,13 @@ rule make_moe_warm_start:
     resources:
         machine="any",
     params:
+        work=WORK,
         out=lambda wildcards, output: Path(output[0]).parent,
     message:
         "train the mixture-of-experts warm start"
     shell:
         "uv run --frozen --project envs/mini python scripts/make_moe_warm_start.py"
-        " --dense {WORK}/warm_start/4-choosing --demonstrations {input.demonstrations:q} --work {WORK}/warm_start"
+        " --dense {params.work}/warm_start/4-choosing --demonstrations {input.demonstrations:q} --work {params.work}/warm_start"
         " --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 

@@ -19,11 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
 from lightning_smith.errors import UserError
 from lightning_smith.mini.policy import load_policy
 from lightning_smith.mini.router_replay import Routers
 from lightning_smith.training.weights import load_weights
+
+SPARE_COLUMNS = 64
+"""Columns by which a batch's keys and values grow, so that a token is written and not everything copied."""
 
 CACHED_TOKENS = 48_000
 """Tokens whose keys and values are kept for the next turn of their conversation (2 KB each in fp32)."""
@@ -124,6 +128,43 @@ class _Conversations:
     def clear(self) -> None:
         self._kept.clear()
         self._total = 0
+
+
+class _RoomyLayer(DynamicLayer):
+    """Keys and values of one layer in buffers with spare columns; `keys` and `values` are views of what is used."""
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        super().lazy_initialization(key_states, value_states)
+        self._buffers = (key_states[:, :, :0], value_states[:, :, :0])
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        before = self.get_seq_length()
+        after = before + key_states.size(2)
+        if self._buffers[0].size(2) < after:
+            self._buffers = (_enlarged(self._buffers[0], after), _enlarged(self._buffers[1], after))
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, before:after] = states
+        self._use(after)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        used = self.get_seq_length()
+        self._buffers = (self._buffers[0].index_select(0, indices), self._buffers[1].index_select(0, indices))
+        self._use(used)
+
+    def _use(self, columns: int) -> None:
+        self.keys, self.values = (buffer[:, :, :columns] for buffer in self._buffers)
+
+
+def _enlarged(buffer: Tensor, columns: int) -> Tensor:
+    """The columns of `buffer` [B, heads, columns, size], with room for `columns` and some more."""
+    larger = buffer.new_empty(buffer.size(0), buffer.size(1), columns + SPARE_COLUMNS, buffer.size(3))
+    larger[:, :, : buffer.size(2)] = buffer
+    return larger
 
 
 @dataclass
@@ -280,6 +321,7 @@ class Sampler:
         rows, width = len(kept), max(item.tokens if item else 0 for item in kept)
         lengths = torch.tensor([item.tokens if item else 0 for item in kept])
         cache = DynamicCache(config=self.model.config)
+        cache.layers = [_RoomyLayer() for _ in cache.layers]
         mask = (torch.arange(width)[None, :] < lengths[:, None]).long()
         routes = torch.zeros(rows, width, self.routers.layers, self.routers.top_k, dtype=torch.uint8)
         example = next((item for item in kept if item), None)
