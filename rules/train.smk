@@ -15,7 +15,7 @@ rule train_segment:
     """Train one recipe from its checkpoint before up to this step."""
     input:
         segment_start,
-        tasks=ancient(rules.split.output.train),
+        tasks=rules.split.output.train,
         images=local_images("train"),
         environments=ROLLOUT_ENVIRONMENTS,
     output:
