@@ -11,9 +11,7 @@ image at the task's base commit and is thrown away afterwards. Equal patches of 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-import signal
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +22,12 @@ from lightning_smith.evaluation.harness import Execution, ExecutionError
 from lightning_smith.files import hash_json
 from lightning_smith.images.catalogue import ImageCatalogue
 from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout.bwrap import Bwrap, Limit
+from lightning_smith.rollout.bwrap import CPU_TIME_EXCEEDED, Bwrap, Limit
 from lightning_smith.rollout.grades import GradeStore, TestRun
 from lightning_smith.rollout.grading import GraderError, decide, run_tests
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import PASSING, read_statuses
 from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.workspace import python_environment
@@ -37,11 +36,6 @@ PATCH = "/run/patch.diff"
 EVAL_SCRIPT = "/run/eval.sh"
 
 APPLY_TIMEOUT_S = 120.0
-
-WALL_FACTOR = 4
-
-_CPU_TIME_EXCEEDED = 128 + signal.SIGXCPU
-_CPU_GRACE_S = 5
 
 _EXIT_CODE = re.compile(rb"^>>>>> Test Exit Code: (\d+)$", re.M)
 
@@ -162,15 +156,22 @@ class SandboxExecutor:
             return self._run_script(script, image, tree)
 
     def _run_script(self, script: str, image: LocalImage, tree: Path) -> TestRun:
-        # The soft limit first: it may not lie above the hard one.
-        soft = math.ceil(self._timeout_s)
-        command = f"ulimit -S -t {soft} && ulimit -H -t {soft + _CPU_GRACE_S} && exec /bin/bash {EVAL_SCRIPT}"
-        done = self._run(command, image, tree, WALL_FACTOR * self._timeout_s, {EVAL_SCRIPT: script})
-        ended = _EXIT_CODE.findall(done.log)[-1:] == [str(_CPU_TIME_EXCEEDED).encode()]
+        files = {EVAL_SCRIPT: script}
+        command = f"exec /bin/bash {EVAL_SCRIPT}"
+        done = self._run(command, image, tree, WALL_FACTOR * self._timeout_s, files, cpu_s=self._timeout_s)
+        # The tests are a child of the script, which goes on after them and prints their status.
+        ended = _EXIT_CODE.findall(done.log)[-1:] == [str(CPU_TIME_EXCEEDED).encode()]
         return replace(done, timed_out=done.timed_out or ended)
 
     def _run(
-        self, command: str, image: LocalImage, tree: Path, timeout_s: float, files: Mapping[str, bytes | str]
+        self,
+        command: str,
+        image: LocalImage,
+        tree: Path,
+        timeout_s: float,
+        files: Mapping[str, bytes | str],
+        *,
+        cpu_s: float | None = None,
     ) -> TestRun:
         """One command in the tree.
 
@@ -182,6 +183,7 @@ class SandboxExecutor:
             tree=tree,
             environment=python_environment(image),
             timeout_s=timeout_s,
+            cpu_s=cpu_s,
             files={name: data.encode() if isinstance(data, str) else data for name, data in files.items()},
             keep_bytes=KEEP_BYTES,
         )

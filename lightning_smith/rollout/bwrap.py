@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import math
 import os
 import select
 import shutil
@@ -50,6 +51,10 @@ _SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/e
 _TICK_S = 0.1
 _POLL_S = 0.001
 _KILL_GRACE_S = 10.0
+_CPU_GRACE_S = 5
+
+CPU_TIME_EXCEEDED = 128 + signal.SIGXCPU
+"""Exit status of a process that passed its limit of processor time."""
 _READ_BYTES = 65_536
 
 
@@ -195,6 +200,7 @@ class Bwrap:
         tree: Path,
         environment: Mapping[str, str],
         timeout_s: float,
+        cpu_s: float | None = None,
         tmp: Path | None = None,
         files: Mapping[str, bytes] | None = None,
         folders: Mapping[str, Path] | None = None,
@@ -205,6 +211,7 @@ class Bwrap:
         Args:
             environment: all that the command gets beside PATH, HOME, LANG and TERM.
             timeout_s: seconds of wall clock after which everything the command started is killed.
+            cpu_s: seconds of processor time that each of its processes may take; no bound if None.
             tmp: folder to have as /tmp; None gives an empty one that is gone afterwards.
             files: contents by path inside the sandbox, read-only.
             folders: more folders by path inside the sandbox, read-only.
@@ -229,7 +236,7 @@ class Bwrap:
                 ),
                 *("--bind", str(tree), TREE, "--chdir", TREE, "--remount-ro", "/"),
                 *_flatten(("--setenv", *item) for item in self._environment(environment).items()),
-                *("bash", "-c", self._launcher()),
+                *("bash", "-c", self._launcher(cpu_s)),
             ]
             process = subprocess.Popen(
                 [str(self.program), *arguments],
@@ -249,7 +256,7 @@ class Bwrap:
                 self._watch(job, block_write, started_s + timeout_s, tree)
             finally:
                 _end(job)
-        return self._completed(job, timeout_s, time.monotonic() - started_s)
+        return self._completed(job, timeout_s, cpu_s, time.monotonic() - started_s)
 
     def _system_arguments(self) -> list[str]:
         return [
@@ -272,12 +279,18 @@ class Bwrap:
             **extra,
         }
 
-    def _launcher(self) -> str:
+    def _launcher(self, cpu_s: float | None) -> str:
         """Sets limits inside, where they count this command's processes only, and becomes the command."""
         limits = self.limits
         memory_kb, file_kb = limits.memory_mb * 1024, limits.file_mb * 1024
+        # The soft limit first: it may not lie above the hard one, which ends what ignores the soft one's signal.
+        cpu = (
+            f"ulimit -S -t {math.ceil(cpu_s)} && ulimit -H -t {math.ceil(cpu_s) + _CPU_GRACE_S} && "
+            if cpu_s
+            else ""
+        )
         return (
-            "echo 1000 > /proc/self/oom_score_adj;"
+            f"echo 1000 > /proc/self/oom_score_adj; {cpu}"
             f"ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {_COMMAND}"
         )
 
@@ -333,7 +346,7 @@ class Bwrap:
         space = os.statvfs(tree)
         return Limit.DISK if space.f_bavail * space.f_frsize < self.limits.min_free_mb * 2**20 else None
 
-    def _completed(self, job: _Job, timeout_s: float, wall_s: float) -> Completed:
+    def _completed(self, job: _Job, timeout_s: float, cpu_s: float | None, wall_s: float) -> Completed:
         returncode = stopped = None
         if job.limit is None:
             reports = [json.loads(line) for line in job.report.splitlines()]
@@ -342,6 +355,9 @@ class Bwrap:
                 reason = job.output.data().decode("utf-8", "replace").strip().split("\n")[-1]
                 raise SandboxError(f"the sandbox did not start ({reason or 'bwrap gave no reason'})")
             returncode = codes[-1]
+            if cpu_s is not None and returncode == CPU_TIME_EXCEEDED:
+                job.limit, returncode = Limit.TIME, None
+                stopped = f"took more than {cpu_s:g} s of processor time"
         else:
             stopped = {
                 Limit.TIME: f"ran over its limit of {timeout_s:g} s",

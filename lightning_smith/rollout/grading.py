@@ -30,13 +30,14 @@ from lightning_smith.rollout.grades import GradeStore, TestRun
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.protection import Protection, restore
 from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import END_MARK, PASSING, START_MARK, plain_text, read_statuses
 from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.workspace import python_environment
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "grade_key", "read_statuses", "run_tests"]
 
-GRADER_VERSION = 1
+GRADER_VERSION = 2
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"
@@ -92,8 +93,8 @@ def run_tests(
 ) -> TestRun:
     """The task's tests on its tree with `diff` applied, from the store if they ran before.
 
-    `timeout_s` bounds the tests' wall time; `scratch` is where the tree goes if /dev/shm is full. Raises
-    GraderError if the tests cannot be run.
+    `timeout_s` bounds the tests' processor time, and `WALL_FACTOR` times it their wall clock; `scratch` is where
+    the tree goes if /dev/shm is full. Raises GraderError if the tests cannot be run.
     """
     key = grade_key(task, image, diff, timeout_s)
     try:
@@ -138,7 +139,8 @@ def _test(
             f"exec {command}",
             tree=tree,
             environment=python_environment(image) | _ENVIRONMENT,
-            timeout_s=timeout_s,
+            timeout_s=WALL_FACTOR * timeout_s,
+            cpu_s=timeout_s,
             keep_bytes=_KEEP_BYTES,
         )
         if done.limit is Limit.DISK:

@@ -20,6 +20,10 @@ from lightning_smith.files import read_json, write_json
 
 STAGE_FILE_VARIABLE = "LS_STAGE_FILE"
 
+WALL_FACTOR = 4
+"""Tests are bounded in processor time, so that a busy machine does not decide what a patch is worth; their wall clock
+at so many times that."""
+
 REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
 
 
@@ -52,7 +56,7 @@ class AgentSettings:
     @property
     def deadline_s(self) -> int:
         """When the controller ends a rollout: what agent and grading may take, and a minute for everything else."""
-        return int(self.rollout_timeout_s + self.grading_timeout_s + 60)
+        return int(self.rollout_timeout_s + WALL_FACTOR * self.grading_timeout_s + 60)
 
     def instance_message(self, problem_statement: str) -> str:
         """The first message of the user: the statement, whatever it holds, in its place in the template."""

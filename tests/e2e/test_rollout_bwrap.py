@@ -24,7 +24,7 @@ from lightning_smith.errors import UserError
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout import agent as agent_module
 from lightning_smith.rollout.agent import Agent, Request, Rollout, Stage, open_stage, run_rollout
-from lightning_smith.rollout.bwrap import Bwrap, Limit, ResourceLimits, SandboxError
+from lightning_smith.rollout.bwrap import Bwrap, Completed, Limit, ResourceLimits, SandboxError
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.diff import scan, take_diff
 from lightning_smith.rollout.grades import GradeStore, TestRun
@@ -188,6 +188,17 @@ def test_time_limits_leave_nothing_behind(workspace: BwrapWorkspace) -> None:
     assert run("(sleep 3014 >/dev/null 2>&1 &) ; echo ok", 60)[1:3] == (False, b"ok\n")
     assert run("setsid nohup sleep 3015 & disown; exec >&- 2>&-; exit 3", 60)[:2] == (3, False)
     assert processes("sleep 3011", "sleep 3013", "sleep 3014", "sleep 3015") == []
+
+
+def test_processor_time_is_bounded_apart_from_the_clock(stage: Stage, tmp_path: Path) -> None:
+    def run(command: str) -> Completed:
+        return stage.sandbox.run(command, tree=tmp_path, environment={}, timeout_s=60, cpu_s=1)
+
+    done = run("echo partial; while :; do :; done")
+    assert (done.limit, done.returncode, done.output) == (Limit.TIME, None, b"partial\n")
+    assert done.stopped == "took more than 1 s of processor time" and done.wall_s < 30
+    assert run("sleep 2; echo slept").output == b"slept\n"
+    assert run("trap '' XCPU; while :; do :; done").returncode == 137
 
 
 def test_a_killed_harness_takes_its_commands_along(stage: Stage, tmp_path: Path) -> None:
@@ -706,12 +717,13 @@ def test_the_official_reader_agrees(
     assert (decide(task, run) is Outcome.SOLVED) is resolved
 
 
-def test_an_endless_loop_ends_at_its_limit(
-    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path
+@pytest.mark.parametrize("code", ["import time\ntime.sleep(3017)", "while True: pass  # 3017"])
+def test_what_never_ends_ends_at_its_limit(
+    stage: Stage, image: LocalImage, task: RolloutTask, tmp_path: Path, code: str
 ) -> None:
-    patch = patch_of(stage, image, APPEND.format(code="import time\ntime.sleep(3017)"))
+    patch = patch_of(stage, image, APPEND.format(code=code))
     started_s = time.monotonic()
-    run = grade(stage, image, task, patch, tmp_path, timeout_s=3)
+    run = grade(stage, image, task, patch, tmp_path, timeout_s=2)
     assert run.timed_out and run.returncode is None and time.monotonic() - started_s < 30
     assert decide(task, run) is Outcome.UNSOLVED and b">>>>> Tests Timed Out" in run.log
     assert processes("time.sleep(3017)") == []
