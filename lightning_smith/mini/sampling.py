@@ -13,24 +13,20 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from lightning_smith.errors import UserError
-from lightning_smith.mini.policy import load_policy
-from lightning_smith.mini.router_replay import Routers
-from lightning_smith.training.weights import load_weights
-
-SPARE_COLUMNS = 64
-"""Columns by which a batch's keys and values grow, so that a token is written and not everything copied."""
+from lightning_smith.mini.network import Context, Network
+from lightning_smith.mini.text import ChatText
 
 CACHED_TOKENS = 48_000
 """Tokens whose keys and values are kept for the next turn of their conversation (2 KB each in fp32)."""
+
+WORTH_COPYING = 0.75
+"""A batch is copied without its finished rows once no more than this part of it goes on."""
 
 
 @dataclass(frozen=True)
@@ -130,57 +126,17 @@ class _Conversations:
         self._total = 0
 
 
-class _RoomyLayer(DynamicLayer):
-    """Keys and values of one layer in buffers with spare columns; `keys` and `values` are views of what is used."""
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        super().lazy_initialization(key_states, value_states)
-        self._buffers = (key_states[:, :, :0], value_states[:, :, :0])
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        before = self.get_seq_length()
-        after = before + key_states.size(2)
-        if self._buffers[0].size(2) < after:
-            self._buffers = (_enlarged(self._buffers[0], after), _enlarged(self._buffers[1], after))
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, before:after] = states
-        self._use(after)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: Tensor) -> None:
-        used = self.get_seq_length()
-        self._buffers = (self._buffers[0].index_select(0, indices), self._buffers[1].index_select(0, indices))
-        self._use(used)
-
-    def _use(self, columns: int) -> None:
-        self.keys, self.values = (buffer[:, :, :columns] for buffer in self._buffers)
-
-
-def _enlarged(buffer: Tensor, columns: int) -> Tensor:
-    """The columns of `buffer` [B, heads, columns, size], with room for `columns` and some more."""
-    larger = buffer.new_empty(buffer.size(0), buffer.size(1), columns + SPARE_COLUMNS, buffer.size(3))
-    larger[:, :, : buffer.size(2)] = buffer
-    return larger
-
-
 @dataclass
 class _State:
     """A batch between two forward passes."""
 
-    cache: DynamicCache
-    mask: Tensor  # [B, K]
-    length: Tensor  # [B]
+    context: Context
     logits: Tensor  # [B, V], of the next token
-    routes: Tensor | None  # [B, K, L, k]
+    routes: Tensor | None  # uint8 [B, K, L, k]
 
     def select(self, rows: Tensor) -> None:
         """Keep (or repeat) these rows."""
-        self.cache.batch_select_indices(rows)
-        self.mask, self.length, self.logits = self.mask[rows], self.length[rows], self.logits[rows]
+        self.context, self.logits = self.context.selected(rows), self.logits[rows]
         if self.routes is not None:
             self.routes = self.routes[rows]
 
@@ -193,30 +149,26 @@ class Sampler:
     """
 
     def __init__(self, folder: Path | str, dtype: torch.dtype, *, record_routes: bool = False) -> None:
-        self.model: Any
-        self.tokenizer: Any
-        self.model, self.tokenizer = load_policy(folder, dtype)
-        self.routers = Routers(self.model)
-        if record_routes and not self.routers:
+        self.network = Network.load(folder, dtype)
+        self.text = ChatText(folder)
+        if record_routes and not self.network.shape.experts:
             raise UserError(
                 f"{folder} is a dense model: it has no routed experts to record, drop --routed-experts"
             )
         self.record_routes = record_routes
-        self.max_positions = int(self.model.config.max_position_embeddings)
-        stop = self.model.generation_config.eos_token_id
-        self.stop_tokens = frozenset([stop] if isinstance(stop, int) else stop)
+        self.max_positions = self.network.shape.max_positions
+        self.stop_tokens = self.network.stop_tokens
         self.forwarded_tokens = 0
         """Prompt and answer tokens computed so far; what the cache saved is not counted."""
         self._conversations = _Conversations(CACHED_TOKENS)
 
     def encode(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """Prompt tokens of a conversation, up to where the policy starts to write."""
-        text = self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return self.text.encode_chat(messages)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Text of an answer, special tokens left out."""
-        return self.tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return self.text.decode(tokens)
 
     def load_weights(self, folder: Path | str) -> None:
         """Replace all weights by those of a Hugging Face folder, and drop what was kept of conversations.
@@ -224,7 +176,7 @@ class Sampler:
         Raises UserError for a folder that is absent, damaged or another model's; the weights are then
         unchanged.
         """
-        load_weights(self.model, folder)
+        self.network.load_weights(folder)
         self._conversations.clear()
 
     @torch.no_grad()
@@ -237,23 +189,18 @@ class Sampler:
         A prompt must leave room for one token (`max_positions`); the answer is cut where the room ends.
         """
         results: dict[int, Completion] = {}
-        if self.record_routes:
-            with self.routers.recording() as take:
-                self._run(requests, take, results, deliver)
-        else:
-            self._run(requests, None, results, deliver)
+        self._run(requests, results, deliver)
         return [results[index] for index in range(len(requests))]
 
     def _run(
         self,
         requests: Sequence[SamplingRequest],
-        take: Callable[[int, int], Tensor] | None,
         results: dict[int, Completion],
         deliver: Callable[[int, Completion], None] | None,
     ) -> None:
         kept = [self._conversations.longest(self._owner(r), r.prompt, self.stop_tokens) for r in requests]
         distinct = {(r.prompt, id(item)): (r.prompt, item) for r, item in zip(requests, kept, strict=True)}
-        state = self._prefill(list(distinct.values()), take)
+        state = self._prefill(list(distinct.values()))
         place = {key: row for row, key in enumerate(distinct)}
         state.select(torch.tensor([place[r.prompt, id(k)] for r, k in zip(requests, kept, strict=True)]))
 
@@ -264,16 +211,18 @@ class Sampler:
         temperatures = torch.tensor([r.temperature for r in requests], dtype=torch.float64)
         tokens: list[list[int]] = [[] for _ in requests]
         log_probs: list[list[float]] = [[] for _ in requests]
-        live = torch.arange(len(requests))
+        # The request that a row of the batch answers; finished ones stay in it until copying it is worth while.
+        rows = torch.arange(len(requests))
 
         for step in range(max(room)):
-            logits = state.logits.float()
-            chosen = pick(logits, temperatures[live], uniforms[live, step])
-            chosen_log_probs = torch.log_softmax(logits, dim=-1).gather(-1, chosen[:, None])[:, 0]
+            chosen = pick(state.logits, temperatures[rows], uniforms[rows, step])
+            chosen_log_probs = torch.log_softmax(state.logits, dim=-1).gather(-1, chosen[:, None])[:, 0]
             going_on: list[int] = []
             for row, (index, token, log_prob) in enumerate(
-                zip(live.tolist(), chosen.tolist(), chosen_log_probs.tolist(), strict=True)
+                zip(rows.tolist(), chosen.tolist(), chosen_log_probs.tolist(), strict=True)
             ):
+                if index in results:
+                    continue
                 tokens[index].append(token)
                 log_probs[index].append(log_prob)
                 finished = token in self.stop_tokens
@@ -287,11 +236,11 @@ class Sampler:
                     deliver(index, results[index])
             if not going_on:
                 return
-            if len(going_on) < len(live):
-                rows = torch.tensor(going_on)
-                state.select(rows)
-                live, chosen = live[rows], chosen[rows]
-            self._extend(state, chosen[:, None], torch.ones(len(live), 1, dtype=torch.long), take)
+            if len(going_on) <= WORTH_COPYING * len(rows):
+                selected = torch.tensor(going_on)
+                state.select(selected)
+                rows, chosen = rows[selected], chosen[selected]
+            self._extend(state, chosen[:, None], torch.ones(len(rows), 1, dtype=torch.bool))
 
     def _owner(self, request: SamplingRequest) -> int:
         """Whose conversations a request may continue.
@@ -305,59 +254,44 @@ class Sampler:
     def _prefill(
         self,
         prompts: Sequence[tuple[tuple[int, ...], _Kept | None]],
-        take: Callable[[int, int], Tensor] | None,
     ) -> _State:
         """Compute prompts, each on top of what was kept of its beginning."""
         state = self._restore([kept for _, kept in prompts])
         new = [prompt[kept.tokens if kept else 0 :] for prompt, kept in prompts]
         width = max(len(row) for row in new)
         tokens = torch.tensor([list(row) + [0] * (width - len(row)) for row in new])
-        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in new])
-        self._extend(state, tokens, mask, take)
+        lengths = torch.tensor([len(row) for row in new])
+        self._extend(state, tokens, torch.arange(width)[None, :] < lengths[:, None])
         return state
 
     def _restore(self, kept: Sequence[_Kept | None]) -> _State:
         """A state that holds what was kept, padded on the right; rows without anything are empty."""
         rows, width = len(kept), max(item.tokens if item else 0 for item in kept)
         lengths = torch.tensor([item.tokens if item else 0 for item in kept])
-        cache = DynamicCache(config=self.model.config)
-        cache.layers = [_RoomyLayer() for _ in cache.layers]
-        mask = (torch.arange(width)[None, :] < lengths[:, None]).long()
-        routes = torch.zeros(rows, width, self.routers.layers, self.routers.top_k, dtype=torch.uint8)
-        example = next((item for item in kept if item), None)
-        if example is not None:
-            for layer in range(len(example.keys)):
-                heads, _, size = example.keys[layer].shape
-                keys = example.keys[layer].new_zeros(rows, heads, width, size)
-                values = torch.zeros_like(keys)
-                for row, item in enumerate(kept):
-                    if item:
-                        keys[row, :, : item.tokens] = item.keys[layer]
-                        values[row, :, : item.tokens] = item.values[layer]
-                cache.update(keys, values, layer)
+        shape, context = self.network.shape, self.network.empty(rows)
+        context.mask, context.length = torch.arange(width)[None, :] < lengths[:, None], lengths
+        routes = torch.zeros(rows, width, shape.layers, shape.top_k, dtype=torch.uint8)
+        for index in range(shape.layers if width else 0):
+            keys = context.keys[index].new_zeros(rows, shape.kv_heads, width, shape.head_size)
+            values = torch.zeros_like(keys)
             for row, item in enumerate(kept):
-                if item and item.routes is not None:
-                    routes[row, : item.tokens] = item.routes
-        return _State(cache, mask, lengths, torch.empty(rows, 0), routes if self.record_routes else None)
+                if item:
+                    keys[row, :, : item.tokens] = item.keys[index]
+                    values[row, :, : item.tokens] = item.values[index]
+            context.keys[index], context.values[index] = keys, values
+        for row, item in enumerate(kept):
+            if item and item.routes is not None:
+                routes[row, : item.tokens] = item.routes
+        return _State(context, torch.empty(rows, 0), routes if self.record_routes else None)
 
-    def _extend(
-        self, state: _State, tokens: Tensor, mask: Tensor, take: Callable[[int, int], Tensor] | None
-    ) -> None:
-        """Feed `tokens` [B, S], real where `mask` is 1; leaves the logits after each row's last real one."""
+    def _extend(self, state: _State, tokens: Tensor, mask: Tensor) -> None:
+        """Feed `tokens` [B, S], real where `mask` is true; leaves the logits after each row's last real one."""
         added = mask.sum(dim=-1)
-        state.mask = torch.cat([state.mask, mask], dim=-1)
-        hidden = self.model.model(
-            input_ids=tokens,
-            attention_mask=state.mask,
-            position_ids=state.length[:, None] + torch.arange(tokens.size(1)),
-            cache=state.cache,
-            use_cache=True,
-        ).last_hidden_state
-        state.length = state.length + added
-        state.logits = self.model.lm_head(hidden[torch.arange(len(tokens)), added - 1])
+        hidden, experts = self.network.read(state.context, tokens, mask)
+        state.logits = self.network.logits(hidden[torch.arange(len(tokens)), added - 1])
         self.forwarded_tokens += int(added.sum())
-        if take is not None and state.routes is not None:
-            state.routes = torch.cat([state.routes, take(*tokens.shape)], dim=1)
+        if state.routes is not None and experts is not None:
+            state.routes = torch.cat([state.routes, experts], dim=1)
 
     def _finish(
         self,
@@ -368,11 +302,10 @@ class Sampler:
         state: _State,
         row: int,
     ) -> Completion:
-        columns = state.mask[row].bool()
+        columns = state.context.mask[row]
         routes = state.routes[row][columns] if state.routes is not None else None
         fed = request.prompt + tuple(tokens[:-1])
-        layers: list[Any] = state.cache.layers
-        keys = [layer.keys[row][:, columns] for layer in layers]
-        values = [layer.values[row][:, columns] for layer in layers]
+        keys = [layer[row][:, columns] for layer in state.context.keys]
+        values = [layer[row][:, columns] for layer in state.context.values]
         self._conversations.add(self._owner(request), fed, _Kept(keys, values, routes))
         return Completion(tokens, log_probs, finished, routes.numpy() if routes is not None else None)

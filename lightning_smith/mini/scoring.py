@@ -18,7 +18,6 @@ from lightning_smith.mini.conversation import (
     find_repair,
     repair_command,
 )
-from lightning_smith.mini.policy import encode
 from lightning_smith.mini.sampling import Sampler, SamplingRequest
 from lightning_smith.rollout.outcome import rollout_seed
 from lightning_smith.tasks.miniature.table import MiniTask, Source
@@ -61,7 +60,7 @@ def exact_repairs(
     wanted: list[tuple[str, str]] = []
     requests: list[SamplingRequest] = []
     for name, task in tasks.items():
-        prompt = tuple(encode(sampler.tokenizer, edit_prompt(task)))
+        prompt = sampler.text.encode(edit_prompt(task))
         reply = bash_block(repair_command(task))
         for sample in range(samples):
             wanted.append((name, reply))

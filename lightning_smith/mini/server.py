@@ -34,7 +34,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -171,7 +170,7 @@ class PolicyServer:
     def __init__(self, sampler: Sampler, model_name: str, *, window_s: float = WINDOW_S) -> None:
         self.sampler, self.model_name = sampler, model_name
         self.batcher = Batcher(sampler, window_s=window_s)
-        self._pieces = [sampler.tokenizer.decode([token]) for token in range(sampler.model.config.vocab_size)]
+        self._pieces = [sampler.text.piece(token) for token in range(sampler.network.shape.vocabulary)]
         self._numbers = itertools.count(1)
 
     def app(self) -> Starlette:
@@ -354,7 +353,6 @@ def main(argv: list[str] | None = None) -> None:
     options = parser.parse_args(argv)
 
     torch.set_num_threads(options.threads)
-    transformers.utils.logging.disable_progress_bar()
     sampler = Sampler(options.model, getattr(torch, options.dtype), record_routes=options.routed_experts)
     app = PolicyServer(sampler, options.model_name).app()
     uvicorn.run(app, host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=10)

@@ -25,17 +25,14 @@ from typing import Any
 import httpx
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import sha256_file
 from lightning_smith.gateway.client import Gateway
-from lightning_smith.mini.policy import load_policy, save_policy
-from lightning_smith.mini.router_replay import Routers
+from lightning_smith.mini.network import Context, Network
 from lightning_smith.training.recipes import Recipe
 from lightning_smith.training.segments import TrainedRollout
 from lightning_smith.training.trajectories import RouteShape, Row
-from lightning_smith.training.weights import load_weights
 
 ROWS_PER_PASS = 64
 """Rows whose graph is held in memory at once; gradients of several passes add up."""
@@ -82,16 +79,16 @@ class _Node:
         """Where the log-probabilities of its answer begin among those of its level."""
 
 
-def row_log_probs(model: Any, rows: Sequence[Row], replay: Routers | None = None) -> list[Tensor]:
+def row_log_probs(network: Network, rows: Sequence[Row], *, replay: bool = False) -> list[Tensor]:
     """Log-probabilities of each row's sampled tokens, in order, with gradient; one tensor a row.
 
     With `replay` every token goes to the experts recorded in its row's `routes`.
     """
-    levels, paths = _build_tree(rows, with_routes=replay is not None)
+    levels, paths = _build_tree(rows, with_routes=replay)
     collected: list[list[Tensor]] = [[] for _ in rows]
     state: _Level | None = None
     for depth, nodes in enumerate(levels):
-        state = _forward_level(model, nodes, state, replay)
+        state = _forward_level(network, nodes, state, replay=replay)
         for row, path in enumerate(paths):
             if depth < len(path):
                 node = path[depth]
@@ -123,41 +120,27 @@ def _build_tree(rows: Sequence[Row], *, with_routes: bool) -> tuple[list[list[_N
 
 @dataclass
 class _Level:
-    """What the next level continues from: cache and mask [nodes, K], lengths and last hidden state a node."""
+    """What the next level continues from: what its nodes have read, and the last hidden state of each."""
 
-    cache: DynamicCache
-    mask: Tensor
-    length: Tensor
+    context: Context
     last_hidden: Tensor | None
     log_probs: Tensor  # of all answers of the level, node after node
 
 
 def _forward_level(
-    model: Any, nodes: Sequence[_Node], before: _Level | None, replay: Routers | None
+    network: Network, nodes: Sequence[_Node], before: _Level | None, *, replay: bool
 ) -> _Level:
-    """Feed one piece of every node, each on top of its parent's cache."""
-    level = _continue(model, nodes, before)
+    """Feed one piece of every node, each on top of its parent's context."""
+    level = _continue(network, nodes, before)
     start_hidden = level.last_hidden
     fed = [node.row.tokens[node.piece.start : node.piece.fed] for node in nodes]
     lengths = torch.tensor([len(tokens) for tokens in fed])
     width = int(lengths.max())
     if width:
         tokens = torch.tensor([[*row, *[0] * (width - len(row))] for row in fed])
-        added = (torch.arange(width)[None, :] < lengths[:, None]).long()
-        level.mask = torch.cat([level.mask, added], dim=1)
-        inputs = {
-            "input_ids": tokens,
-            "attention_mask": level.mask,
-            "position_ids": level.length[:, None] + torch.arange(width),
-            "cache": level.cache,
-            "use_cache": True,
-        }
-        if replay is None:
-            hidden = model.model(**inputs).last_hidden_state
-        else:
-            with replay.replaying(_stack_routes(nodes, width, replay)):
-                hidden = model.model(**inputs).last_hidden_state
-        level.length = level.length + lengths
+        added = torch.arange(width)[None, :] < lengths[:, None]
+        experts = _stack_routes(nodes, width, network) if replay else None
+        hidden, _ = network.read(level.context, tokens, added, experts)
         if start_hidden is not None:
             hidden = torch.cat([start_hidden[:, None], hidden], dim=1)
     else:
@@ -165,25 +148,21 @@ def _forward_level(
         hidden = start_hidden[:, None]
     ends = lengths - (0 if start_hidden is not None else 1)
     level.last_hidden = hidden[torch.arange(len(nodes)), ends]
-    level.log_probs = _answer_log_probs(model, nodes, hidden, has_start=start_hidden is not None)
+    level.log_probs = _answer_log_probs(network, nodes, hidden, has_start=start_hidden is not None)
     return level
 
 
-def _continue(model: Any, nodes: Sequence[_Node], before: _Level | None) -> _Level:
+def _continue(network: Network, nodes: Sequence[_Node], before: _Level | None) -> _Level:
     """The state that the nodes of a level start from: their parents', or an empty one."""
     nothing = torch.empty(0)
     if before is None:
-        empty = torch.zeros(len(nodes), 0, dtype=torch.long)
-        return _Level(DynamicCache(config=model.config), empty, empty.sum(-1), None, nothing)
+        return _Level(network.empty(len(nodes)), None, nothing)
     parents = torch.tensor([node.parent.index for node in nodes if node.parent is not None])
-    before.cache.batch_select_indices(parents)
     assert before.last_hidden is not None
-    return _Level(
-        before.cache, before.mask[parents], before.length[parents], before.last_hidden[parents], nothing
-    )
+    return _Level(before.context.selected(parents), before.last_hidden[parents], nothing)
 
 
-def _answer_log_probs(model: Any, nodes: Sequence[_Node], hidden: Tensor, *, has_start: bool) -> Tensor:
+def _answer_log_probs(network: Network, nodes: Sequence[_Node], hidden: Tensor, *, has_start: bool) -> Tensor:
     """Log-probabilities of the nodes' answers, node after node, each token from the hidden state before it.
 
     `hidden` [nodes, positions, H] starts with the state before the piece if `has_start`; a row that begins
@@ -201,7 +180,7 @@ def _answer_log_probs(model: Any, nodes: Sequence[_Node], hidden: Tensor, *, has
     if not target:
         return hidden.new_empty(0)
     assert has_start
-    logits = model.lm_head(hidden[torch.tensor(node_of), torch.tensor(position)]).float()
+    logits = network.logits(hidden[torch.tensor(node_of), torch.tensor(position)])
     return torch.log_softmax(logits, dim=-1).gather(-1, torch.tensor(target)[:, None])[:, 0]
 
 
@@ -209,10 +188,11 @@ def _answer_length(node: _Node) -> int:
     return node.piece.answer_end - node.piece.start
 
 
-def _stack_routes(nodes: Sequence[_Node], width: int, routers: Routers) -> Tensor:
+def _stack_routes(nodes: Sequence[_Node], width: int, network: Network) -> Tensor:
     """Recorded experts of what is fed for each node, [nodes, width, layers, top_k]; padding gets 0, 1."""
-    padding = torch.arange(routers.top_k, dtype=torch.uint8)
-    stacked = padding.expand(len(nodes), width, routers.layers, routers.top_k).clone()
+    shape = network.shape
+    padding = torch.arange(shape.top_k, dtype=torch.uint8)
+    stacked = padding.expand(len(nodes), width, shape.layers, shape.top_k).clone()
     for index, node in enumerate(nodes):
         routes = node.row.routes
         if routes is None:
@@ -301,34 +281,29 @@ class GrpoLearner:
     """
 
     def __init__(self, start: Path, recipe: Recipe, pushed: Path, push: Any) -> None:
-        self.model, self._tokenizer = load_policy(start)
+        self.network = Network.load(start, frozen=False)
         self._recipe, self._pushed, self._push = recipe, pushed, push
-        self._routers = Routers(self.model)
-        if recipe.router_replay and not self._routers:
+        shape = self.network.shape
+        if recipe.router_replay and not shape.experts:
             raise UserError(f"router_replay is on and {start} is a dense model: it has no experts to replay")
-        self.routes = (
-            RouteShape(self._routers.layers, self._routers.top_k, self._routers.experts)
-            if self._routers and recipe.router_replay
-            else None
-        )
+        self.routes = RouteShape(shape.layers, shape.top_k, shape.experts) if recipe.router_replay else None
         self._optimizer = torch.optim.AdamW(
-            self.model.parameters(),
+            self.network.weights.values(),
             lr=recipe.learning_rate,
             betas=(recipe.adam_beta1, recipe.adam_beta2),
             weight_decay=recipe.weight_decay,
         )
 
     def load(self, folder: Path) -> None:
-        load_weights(self.model, folder)
+        self.network.load_weights(folder)
         self._optimizer.load_state_dict(torch.load(folder / "optimizer.pt", weights_only=True))
 
     def save(self, folder: Path) -> None:
-        self.model.save_pretrained(folder)
-        self._tokenizer.save_pretrained(folder)
+        self.network.save(folder)
         torch.save(self._optimizer.state_dict(), folder / "optimizer.pt")
 
     def publish(self, step: int) -> str:
-        save_policy(self.model, self._tokenizer, self._pushed)
+        self.network.save(self._pushed)
         self._push(self._pushed, step)
         return sha256_file(self._pushed / "model.safetensors")
 
@@ -343,7 +318,7 @@ class GrpoLearner:
         passes = [self._accumulate(part, row_count) for part in _passes(rollouts)]
         if not passes:
             return {"loss": None, "grad_norm": None}
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._recipe.gradient_clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.network.weights.values(), self._recipe.gradient_clip)
         if not torch.isfinite(norm):
             raise UserError(f"the gradient is not finite ({float(norm)}): the learning rate is too high")
         self._optimizer.step()
@@ -376,8 +351,8 @@ class GrpoLearner:
         anew = None
         if self.routes is not None:
             with torch.no_grad():
-                anew = torch.cat(row_log_probs(self.model, rows))
-        log_probs = torch.cat(row_log_probs(self.model, rows, self._routers if self.routes else None))
+                anew = torch.cat(row_log_probs(self.network, rows))
+        log_probs = torch.cat(row_log_probs(self.network, rows, replay=self.routes is not None))
         loss = policy_loss(
             log_probs,
             old,

@@ -12,23 +12,6 @@ from transformers import AutoModelForCausalLM
 from lightning_smith.errors import UserError
 
 
-def load_weights(model: Any, folder: Path | str) -> None:
-    """Copy the weights of a Hugging Face folder into `model`, in the model's own dtype, all or none.
-
-    Raises UserError naming the folder and the first tensor that is missing, unknown or of another shape.
-    """
-    tensors = read_weights(folder, model.dtype)
-    own = model.state_dict()
-    for name in [*own, *tensors]:
-        if name not in tensors or name not in own or tensors[name].shape != own[name].shape:
-            raise UserError(
-                f"{folder} does not fit the loaded model in tensor {name}: no weights were loaded"
-            )
-    with torch.no_grad():
-        for name, tensor in tensors.items():
-            own[name].copy_(tensor)
-
-
 def read_weights(folder: Path | str, dtype: torch.dtype) -> dict[str, Tensor]:
     """All tensors of a Hugging Face folder under the model's own names (a tied head included).
 

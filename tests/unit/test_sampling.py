@@ -13,6 +13,7 @@ import numpy as np  # noqa: E402
 import tiny_policy  # noqa: E402
 
 from lightning_smith.errors import UserError  # noqa: E402
+from lightning_smith.mini.policy import load_policy  # noqa: E402
 from lightning_smith.mini.sampling import Sampler, SamplingRequest, draws, pick  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -35,8 +36,9 @@ def request(
     return SamplingRequest(prompt, max_tokens, temperature, seed)
 
 
-def full_log_probs(model, prompt: tuple[int, ...], tokens: list[int]) -> list[float]:
-    """Log-probabilities of an answer from one plain forward pass over prompt and answer."""
+def full_log_probs(folder: Path, prompt: tuple[int, ...], tokens: list[int]) -> list[float]:
+    """Log-probabilities of an answer from one plain forward pass of transformers over prompt and answer."""
+    model, _ = load_policy(folder)
     with torch.no_grad():
         logits = model(input_ids=torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1].float()
     return torch.log_softmax(logits, -1)[torch.arange(len(tokens)), torch.tensor(tokens)].tolist()
@@ -84,7 +86,7 @@ def test_log_probs_are_those_of_a_plain_forward_pass(folder: Path):
         for prompt, completion in zip(
             prompts, sampler.sample([request(p, temperature=temperature) for p in prompts]), strict=True
         ):
-            expected = full_log_probs(sampler.model, prompt, completion.tokens)
+            expected = full_log_probs(folder, prompt, completion.tokens)
             assert completion.log_probs == pytest.approx(expected, abs=1e-5)
 
 
@@ -93,8 +95,9 @@ def test_temperature_zero_is_greedy_and_ignores_the_seed(folder: Path):
     prompt = sampler.encode(tiny_policy.messages())
     first, second = sampler.sample([request(prompt, 1, 0.0), request(prompt, 2, 0.0)])
     assert first.tokens == second.tokens
+    model, _ = load_policy(folder)
     with torch.no_grad():
-        logits = sampler.model(input_ids=torch.tensor([[*prompt, *first.tokens]])).logits[0]
+        logits = model(input_ids=torch.tensor([[*prompt, *first.tokens]])).logits[0]
     assert logits[len(prompt) - 1 : -1].argmax(-1).tolist() == first.tokens
 
 
@@ -117,10 +120,11 @@ def converse(sampler: Sampler, seed: int) -> tuple[tuple[int, ...], tuple[int, .
 
 @pytest.mark.parametrize("kind", ["dense", "moe"])
 def test_second_turn_from_what_was_kept_equals_one_from_scratch(kind: str, folder: Path, moe_folder: Path):
-    sampler = Sampler(folder if kind == "dense" else moe_folder, torch.float32, record_routes=kind == "moe")
+    place = folder if kind == "dense" else moe_folder
+    sampler = Sampler(place, torch.float32, record_routes=kind == "moe")
     first, second, tokens, log_probs = converse(sampler, seed=4)
     assert sampler.forwarded_tokens < len(first) + len(second), "the first turn was not computed again"
-    assert log_probs == pytest.approx(full_log_probs(sampler.model, second, tokens), abs=1e-5)
+    assert log_probs == pytest.approx(full_log_probs(place, second, tokens), abs=1e-5)
 
 
 def test_routes_cover_all_but_the_last_token(moe_folder: Path):
@@ -130,10 +134,11 @@ def test_routes_cover_all_but_the_last_token(moe_folder: Path):
         assert completion.routes is not None and completion.routes.dtype == np.uint8
         assert completion.routes.shape == (len(prompt) + len(completion.tokens) - 1, 2, 2)
         assert completion.routes.max() < 8
-        with sampler.routers.recording() as take, torch.no_grad():
-            fed = [*prompt, *completion.tokens[:-1]]
-            sampler.model(input_ids=torch.tensor([fed]))
-            assert np.array_equal(np.sort(take(1, len(fed))[0].numpy()), np.sort(completion.routes))
+        fed = torch.tensor([[*prompt, *completion.tokens[:-1]]])
+        network = sampler.network
+        _, experts = network.read(network.empty(1), fed, torch.ones_like(fed, dtype=torch.bool))
+        assert experts is not None
+        assert np.array_equal(np.sort(experts[0].numpy()), np.sort(completion.routes))
 
 
 @pytest.mark.parametrize("max_tokens", [40, 3])
@@ -157,7 +162,7 @@ def test_weights_are_swapped_whole_or_not_at_all(folder: Path, tmp_path: Path):
     sampler.load_weights(other)
     after = sampler.sample([request(prompt)])[0]
     assert after.tokens != before.tokens
-    assert after.log_probs == pytest.approx(full_log_probs(sampler.model, prompt, after.tokens), abs=1e-5)
+    assert after.log_probs == pytest.approx(full_log_probs(other, prompt, after.tokens), abs=1e-5)
 
     damaged = other / "model.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:5000])
