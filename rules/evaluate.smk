@@ -92,12 +92,13 @@ rule grade:
     params:
         work=WORK,
         timeout_s=config["evaluation"]["harness_timeout_s"],
+        retest=config["evaluation"]["retest_fraction"],
         folder=lambda wildcards, input: Path(input.run).parent,
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: official grading"
     shell:
         "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images"
-        " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s}"
+        " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
         " --predictions {params.folder:q} 2>&1 | tee -i {log:q}"
 
 
@@ -123,11 +124,12 @@ rule grade_control:
         instances=config["evaluation"]["instances"],
         seed=config["evaluation"]["seed"],
         timeout_s=config["evaluation"]["harness_timeout_s"],
+        retest=config["evaluation"]["retest_fraction"],
     message:
         "control of the grading: {wildcards.kind} patches"
     shell:
         "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images"
-        " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s}"
+        " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
         " --control {wildcards.kind} --instances {params.instances} --seed {params.seed} --out {output:q}"
         " 2>&1 | tee -i {log:q}"
 

@@ -35,6 +35,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         default=1800.0,
         help="processor seconds for an instance's tests (default %(default)s)",
     )
+    add(
+        "--retest-fraction",
+        type=float,
+        default=1.0,
+        help="resolved patches that the grader of training tests again, 0..1 (default %(default)s)",
+    )
     add("--workers", type=int, default=2, help="test runs at once (default %(default)s)")
     add(
         "--max-invalid-fraction",
@@ -61,7 +67,8 @@ def main(argv: list[str] | None = None) -> None:
         Bwrap.find(args.testbed_python),
         GradeStore(args.store or args.images.parent / "grades", slots=args.workers),
         args.timeout,
-        args.work / "scratch",
+        retest_fraction=args.retest_fraction,
+        scratch=args.work / "scratch",
     )
     settings = GradeSettings(
         work=args.work,

@@ -66,11 +66,14 @@ need."""
 class SandboxExecutor:
     """An `Execute` for local images; safe to call from several threads.
 
-    Args: images: catalogue of the local images. sandbox: bubblewrap with the interpreter that the tests run
-    in. store: test runs made earlier, those of training among them. timeout_s: seconds of processor time
-    that a process of one instance's tests may take. Wall time is bounded at WALL_FACTOR times that, so that
-    a busy machine does not decide whether a patch resolves. scratch: where trees go if there is no room for
-    them in memory.
+    Args:
+        images: catalogue of the local images.
+        sandbox: bubblewrap with the interpreter that the tests run in.
+        store: test runs made earlier, those of training among them.
+        timeout_s: seconds of processor time that a process of one instance's tests may take. Wall time is bounded
+            at WALL_FACTOR times that, so that a busy machine does not decide whether a patch resolves.
+        retest_fraction: see `cross_check`.
+        scratch: where trees go if there is no room for them in memory.
     """
 
     def __init__(
@@ -79,10 +82,12 @@ class SandboxExecutor:
         sandbox: Bwrap,
         store: GradeStore,
         timeout_s: float,
+        *,
+        retest_fraction: float = 1.0,
         scratch: Path | None = None,
     ) -> None:
         self._images, self._sandbox, self._store = images, sandbox, store
-        self._timeout_s, self._scratch = timeout_s, scratch
+        self._timeout_s, self._retest_fraction, self._scratch = timeout_s, retest_fraction, scratch
 
     def __call__(self, row: Mapping[str, Any], script: str, patch: bytes) -> Execution:
         """Apply `patch` to the row's base commit and run `script`; an empty patch is not applied.
@@ -100,14 +105,16 @@ class SandboxExecutor:
     def cross_check(
         self, row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool
     ) -> Outcome | None:
-        """The verdict of the grader of training; None if it could not run.
+        """The verdict of the grader of training; None if it could not run, or was not to.
 
-        A patch that resolves officially is tested once more by that grader, which protects the test run from
-        the patch. For any other, its reader is asked about the official log.
+        Of the patches that resolve officially, `retest_fraction` are tested once more by that grader, which
+        protects the test run from the patch; which ones depends on instance and patch alone. For any other
+        patch, its reader is asked about the official log.
         """
         task = RolloutTask.from_row({**row, "image_name": row["image"]})
         if resolved:
-            return self._decide(task, patch)
+            draw = int(hash_json([task.instance_id, hashlib.sha256(patch).hexdigest()])[:8], 16) / 2**32
+            return self._decide(task, patch) if draw < self._retest_fraction else None
         if not execution.applied or execution.timed_out:
             return Outcome.UNSOLVED
         statuses = read_statuses(execution.log, task.tests)

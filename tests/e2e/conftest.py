@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 from checkout import copy_checkout
@@ -12,13 +13,20 @@ from lightning_smith.environments import create
 from lightning_smith.files import write_json
 
 
+def padded(parent: Path, length: int) -> Path:
+    """A folder in `parent` whose path has `length` characters."""
+    return parent / ("x" * (length - len(str(parent)) - 1))
+
+
 @pytest.fixture(scope="session")
 def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
-    folder = copy_checkout(tmp_path_factory.mktemp("a clone, é") / "repo")
-    clone = Workflow(folder)
+    """Its path has 150 characters, a blank and an é among them, and the temporary folder's 120."""
+    clones, temporary = tmp_path_factory.mktemp("a clone, é"), tmp_path_factory.mktemp("temporary")
+    clone = Workflow(copy_checkout(padded(clones, 150)), padded(temporary, 120))
+    clone.temporary.mkdir()
     for name in ENVIRONMENTS:
         write_json(clone.work / "envs" / f"{name}.json", create(ROOT / "envs" / name))
-        (folder / "envs" / name / ".venv").symlink_to(ROOT / "envs" / name / ".venv")
+        (clone.folder / "envs" / name / ".venv").symlink_to(ROOT / "envs" / name / ".venv")
     sdists = ROOT / "work" / "mini" / "sdists"
     if sdists.is_dir():
         shutil.copytree(sdists, clone.work / "sdists")

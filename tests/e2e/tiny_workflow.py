@@ -17,7 +17,8 @@ ENVIRONMENTS = ("mini", "eval", "testbed")
 class Workflow:
     """The tiny experiment in a clone: starts runs, and ends them as a user or a power cut would."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, temporary: Path) -> None:
+        self.temporary = temporary
         self.folder, self.data, self.work, self.results = (
             folder,
             folder / "data/tiny",
@@ -25,7 +26,12 @@ class Workflow:
             folder / "results/tiny",
         )
         # The clone runs its own scripts and package in this checkout's environments, which must stay as they are.
-        self.environment = {**os.environ, "UV_NO_SYNC": "1", "PYTHONPATH": str(folder)}
+        self.environment = {
+            **os.environ,
+            "UV_NO_SYNC": "1",
+            "PYTHONPATH": str(folder),
+            "TMPDIR": str(temporary),
+        }
 
     def command(self, *targets: str) -> list[str]:
         configs = ["--configfile", *CONFIGS]

@@ -21,7 +21,7 @@ from lightning_smith.files import read_json, sha256_file, write_json, write_json
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 
 pytest.importorskip("swebench", reason="needs envs/eval")
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.swebench]
 
 IDS = ["gold", "wrong", "empty", "lost", "forged"]
 TASKS = [task(instance_id) for instance_id in IDS]

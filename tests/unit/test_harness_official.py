@@ -29,7 +29,7 @@ from lightning_smith.evaluation.predictions import Prediction
 from lightning_smith.rollout.outcome import Outcome
 
 pytest.importorskip("swebench", reason="needs envs/eval")
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.swebench]
 
 FIX = b"--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
 PASSED = "PASSED t.py::f\nPASSED t.py::p\n"

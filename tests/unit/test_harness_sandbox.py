@@ -15,6 +15,7 @@ from lightning_smith.evaluation.sandbox import SandboxExecutor
 from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.task import RolloutTask
 
 pytestmark = pytest.mark.e2e
 
@@ -102,7 +103,7 @@ def executor(
     sandbox: Bwrap, tmp_path: Path, timeout_s: float = 60.0, images: OneTree | None = None
 ) -> SandboxExecutor:
     store = GradeStore(tmp_path / "grades")
-    return SandboxExecutor(images or OneTree(), sandbox, store, timeout_s, tmp_path / "scratch")  # type: ignore[arg-type]
+    return SandboxExecutor(images or OneTree(), sandbox, store, timeout_s, scratch=tmp_path / "scratch")  # type: ignore[arg-type]
 
 
 ROW: dict[str, Any] = {"image": "acme/widget", "base_commit": "b"}
@@ -204,6 +205,24 @@ def test_equal_patches_are_run_once(sandbox: Bwrap, tmp_path: Path):
     ):
         executor(sandbox, tmp_path, images=images)(row, script, patch)
     assert images.checkouts == 4
+
+
+def test_some_resolved_patches_are_tested_again(tmp_path: Path):
+    """Which ones depends on instance and patch: a resumed run asks about the same ones."""
+
+    class Asked(SandboxExecutor):
+        def _decide(self, task: RolloutTask, patch: bytes) -> Outcome:
+            return Outcome.SOLVED
+
+    def asked(fraction: float) -> list[int]:
+        executor = Asked(None, None, GradeStore(tmp_path), 60, retest_fraction=fraction)  # type: ignore[arg-type]
+        row = ROW | {"instance_id": "a", "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"}
+        execution = Execution(b"", applied=True, timed_out=False, seconds=0.1)
+        return [n for n in range(400) if executor.cross_check(row, b"%d" % n, execution, True)]
+
+    assert (asked(0.0), asked(1.0)) == ([], list(range(400)))
+    assert 70 < len(asked(0.25)) < 130 and asked(0.25) == asked(0.25)
+    assert set(asked(0.25)) < set(asked(0.5))
 
 
 def test_the_environment_is_the_image_s(sandbox: Bwrap, tmp_path: Path):
