@@ -2,10 +2,11 @@
 
     uv run python benchmarks/miniature.py [--keep] [--overlay FILE]
 
-Environments and sdists are made first and not counted. The last line is one JSON object: total_s (wall clock of the
-workflow), peak_mb (sum of the proportional set sizes of all its processes, sampled), rollouts_per_hour (rollouts of
+Environments and sdists are made first, kept for the next run, and not counted. The last line is one JSON object: total_s
+(wall clock of the workflow), peak_mb (sum of the proportional set sizes of all its processes, sampled), rollouts_per_hour (rollouts of
 probe, training and evaluation over the seconds of those stages), rollout_overhead_s (mean over the probe's rollouts of
-wall clock less the policy's and the tests' seconds), stages_s (by rule, summed over its jobs).
+wall clock less the policy's and the tests' seconds), stages_s (by rule, summed over its jobs), loop_s (seconds that a
+fixed loop of Python takes on one core before and after: how fast the machine was at the time).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from lightning_smith.files import read_jsonl
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "mini-benchmark"
+KEPT = ("envs", "sdists")
 ROLLOUT_RULES = ("probe", "train_segment", "predict", "grade")
 
 
@@ -58,6 +60,23 @@ def snakemake(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "snakemake", "--profile", "mini", *arguments]
 
 
+def remove(dirs: dict[str, str]) -> None:
+    """Remove what a run made, but not the environments' records and the sdists."""
+    for folder in dirs.values():
+        for path in (ROOT / folder).glob("*"):
+            if path.name in KEPT:
+                continue
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def time_loop() -> float:
+    """Seconds that the interpreter takes to add up six million numbers."""
+    started, total = time.perf_counter(), 0
+    for number in range(6_000_000):
+        total += number * number % 7
+    return round(time.perf_counter() - started, 3)
+
+
 def stage_seconds(folder: Path) -> dict[str, float]:
     """Seconds by rule, from Snakemake's benchmark files `<rule>/<job>.tsv`."""
     seconds: dict[str, float] = {}
@@ -81,9 +100,8 @@ def main() -> None:
     args = parser.parse_args()
 
     dirs = {key: f"{key}/{NAME}" for key in ("data", "work", "results")}
-    for folder in dirs.values():
-        shutil.rmtree(ROOT / folder, ignore_errors=True)
-    (ROOT / dirs["work"]).mkdir(parents=True)
+    remove(dirs)
+    (ROOT / dirs["work"]).mkdir(parents=True, exist_ok=True)
     overlay = ROOT / dirs["work"] / "dirs.yaml"
     overlay.write_text(yaml.safe_dump({"experiment": NAME, "dirs": dirs}))
     configs = ["config/mini.yaml", *([str(args.overlay)] if args.overlay else []), str(overlay)]
@@ -92,6 +110,7 @@ def main() -> None:
     ready = [f"{dirs['work']}/envs/{env}.json" for env in ("mini", "eval", "testbed")]
     subprocess.run(snakemake(*common, "fetch_sdists", *ready), cwd=ROOT, check=True)
 
+    loop_s = [time_loop()]
     started = time.monotonic()
     run = subprocess.Popen(snakemake(*common, "all"), cwd=ROOT)
     memory = MemoryPeak(run.pid)
@@ -99,6 +118,7 @@ def main() -> None:
     code = run.wait()
     total_s = time.monotonic() - started
     memory.ended.set()
+    loop_s.append(time_loop())
     if code:
         sys.exit(f"the miniature failed with exit code {code}")
 
@@ -117,8 +137,7 @@ def main() -> None:
         print(f"{seconds:8.1f} s  {rule}")
     print(f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores, {platform.platform()}")
     if not args.keep:
-        for folder in dirs.values():
-            shutil.rmtree(ROOT / folder, ignore_errors=True)
+        remove(dirs)
     figures = {
         "total_s": round(total_s, 1),
         "peak_mb": round(memory.peak_mb),
@@ -126,6 +145,7 @@ def main() -> None:
         "rollout_overhead_s": round(sum(overhead) / len(overhead), 3),
         "rollouts": rollouts,
         "stages_s": stages,
+        "loop_s": loop_s,
     }
     print(json.dumps(figures))
 
