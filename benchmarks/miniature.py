@@ -3,10 +3,13 @@
     uv run python benchmarks/miniature.py [--keep] [--overlay FILE]
 
 Environments and sdists are made first, kept for the next run, and not counted. The last line is one JSON object:
-total_s (wall clock of the workflow), peak_mb (sum of the proportional set sizes of all its processes, sampled),
-rollouts_per_hour (rollouts of probe, training and evaluation over the seconds of those stages), rollout_overhead_s
-(mean over the probe's rollouts of wall clock less the policy's and the tests' seconds), stages_s (by rule, summed over its
-jobs), loop_s (seconds that a fixed loop of Python takes on one core before and after: how fast the machine was).
+
+    total_s             wall clock of the workflow
+    peak_mb             largest sum of the proportional set sizes of all its processes, sampled
+    rollouts_per_hour   rollouts of probe, training and evaluation over the seconds of those stages
+    rollout_overhead_s  mean over the probe's rollouts of wall clock less the policy's and the tests' seconds
+    stages_s            seconds by rule, summed over its jobs
+    loop_s              seconds of a fixed loop of Python on one core, before and after: how fast the machine was
 """
 
 from __future__ import annotations

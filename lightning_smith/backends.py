@@ -29,6 +29,16 @@ USED_BY: dict[str, tuple[str, ...]] = {
 """Keys of `backends` that the rules with a choice depend on."""
 
 
+def need_sandbox(rules: Iterable[str], backends: Mapping[str, str]) -> bool:
+    """Whether one of these rules runs something in bubblewrap on this machine."""
+    return any(
+        backends[key] == "bwrap"
+        for rule in rules
+        for key in USED_BY.get(rule, ())
+        if key in ("workspace", "harness")
+    )
+
+
 def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
     """Raise UserError for the first rule about to run whose configured backend this version lacks."""
     for rule in sorted(set(rules)):

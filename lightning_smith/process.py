@@ -154,9 +154,12 @@ class Service:
         return "\n".join(text.strip().split("\n")[-lines:])
 
     def check(self) -> None:
-        """Raise UserError with the end of the log if the service has ended."""
+        """Raise UserError if the service has ended, with the sentence or the lines that its log ends with."""
         code = self.exit_code()
         if code is not None:
+            last = self.log_tail(lines=1)
+            if last.startswith("error: "):
+                raise UserError(f"{last.removeprefix('error: ')} (from the {self.name}, {self.log})")
             raise UserError(
                 f"the {self.name} ended {describe_exit(code)}; {self.log} ends with:\n{self.log_tail()}"
             )

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import yaml
 
-from lightning_smith.backends import refuse_missing
+from lightning_smith.backends import need_sandbox, refuse_missing
 from lightning_smith.config import active_recipes, check_references, check_schema
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
 from lightning_smith.images.names import image_key
 from lightning_smith.machines import refuse_wrong_machine
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
+from lightning_smith.rollout.bwrap import check_sandbox
 from lightning_smith.runlock import RunLock
 from lightning_smith.tasks.miniature.table import load_sources
 
@@ -55,7 +56,7 @@ TASK_SOURCES = [
 
 
 def hold_folder_and_check_machine():
-    """Before the first job: refuse a second run in this folder, the wrong machine, and backends that are missing."""
+    """Before the first job: refuse a second run in this folder, the wrong machine, and what is missing on it."""
     jobs = [
         {"rule": job.rule.name, "machine": str(job.resources.get("machine", "any"))}
         for job in workflow.dag.needrun_jobs()
@@ -65,6 +66,8 @@ def hold_folder_and_check_machine():
             jobs, sorted(rule.name for rule in workflow.dag.targetrules)
         )
         refuse_missing((job["rule"] for job in jobs), BACKENDS)
+        if need_sandbox((job["rule"] for job in jobs), BACKENDS):
+            check_sandbox()
         globals()["_run_lock"] = RunLock(".snakemake")
 
 

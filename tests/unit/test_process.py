@@ -71,6 +71,15 @@ def test_ended_service_is_named_with_its_log(tmp_path: Path) -> None:
     assert "of an earlier start" in log.read_text()
 
 
+def test_a_service_s_last_sentence_is_passed_on(tmp_path: Path) -> None:
+    script = "echo loading; echo error: the licence is absent, buy one; exit 1"
+    service = Service("demo", ["sh", "-c", script], log=tmp_path / "demo.log")
+    assert wait_for(lambda: service.exit_code() is not None)
+    with pytest.raises(UserError, match=r"^the licence is absent, buy one \(from the demo, .*demo\.log\)$"):
+        service.check()
+    service.stop()
+
+
 def test_absent_program_is_an_ended_service(tmp_path: Path) -> None:
     service = Service("demo", [str(tmp_path / "absent")], log=tmp_path / "log")
     assert wait_for(lambda: service.exit_code() is not None)

@@ -84,6 +84,22 @@ def test_training_refuses_a_machine_without_gpus_in_one_sentence(checkout: Path)
     assert "Traceback" not in run.stderr
 
 
+WITHOUT_NAMESPACES = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+
+
+def test_a_machine_without_sandbox_is_refused_before_the_first_job(checkout: Path) -> None:
+    inside = ["unshare", "--user", "--map-root-user", "sh", "-c", WITHOUT_NAMESPACES, "sh"]
+    if subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs a user namespace whose limits can be set")
+    command = [*inside, sys.executable, "-m", "snakemake", "--profile", "mini"]
+    run = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 1
+    (error,) = (line for line in run.stderr.splitlines() if line.startswith("error: "))
+    assert "the sandbox did not start" in error and "sysctl user.max_user_namespaces" in error
+    assert "Traceback" not in run.stderr
+    assert not (checkout / "work").exists()
+
+
 def test_an_unknown_key_is_refused_in_one_sentence(checkout: Path) -> None:
     run = snakemake("--profile", "mini", "-n", "--config", "colour=red", cwd=checkout)
     assert run.returncode == 1
