@@ -100,10 +100,15 @@ def append_jsonl(path: Path | str, rows: Iterable[dict[str, Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = "".join(dump_json(row) + "\n" for row in rows).encode("utf-8")
     cut_torn_line(path)
-    with path.open("ab") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with path.open("ab", buffering=0) as file:
+            written = file.write(data)
+            if written != len(data):  # a full disk takes the beginning first
+                file.write(data[written:])
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def cut_torn_line(path: Path) -> int:

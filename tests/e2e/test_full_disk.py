@@ -1,0 +1,94 @@
+"""A disk that fills up: a tmpfs of a few pages. One sentence names the file, and what was whole stays whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightning_smith.files import append_jsonl, dump_json
+from lightning_smith.gateway.log import RolloutLog
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.e2e
+
+ON_SMALL_DISK = (
+    'mount -t tmpfs -o size=16k tmpfs "$1" && shift && "$@"; code=$?; cp -r "$0"/. "$0.kept"; exit $code'
+)
+
+
+def run_on_small_disk(disk: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run with a disk of four pages at `disk`; what lies on it afterwards is copied to `<disk>.kept`."""
+    disk.mkdir()
+    kept = disk.with_name(f"{disk.name}.kept")
+    kept.mkdir()
+    inside = ["unshare", "--user", "--map-root-user", "--mount"]
+    if subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
+        pytest.skip("needs a user namespace to mount a small disk in")
+    return subprocess.run(
+        [*inside, "sh", "-c", ON_SMALL_DISK, str(disk), str(disk), *command],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def record(number: int, sample: int = 0) -> RolloutRecord:
+    outcome = (Outcome.SOLVED, Outcome.UNSOLVED)[sample % 2]
+    reward = float(outcome is Outcome.SOLVED)
+    return RolloutRecord(
+        f"task-{number:04d}", sample, outcome, reward, bool(reward), 2, 10, 5, 0.1, "policy", "r", "d", 100 + sample
+    )  # fmt: skip
+
+
+def test_an_output_that_does_not_fit_is_absent(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    append_jsonl(log, (record(n, sample).to_dict() for n in range(1000) for sample in range(4)))
+    disk = tmp_path / "disk"
+    command = ["scripts/select_by_difficulty.py", "--log", str(log), "--seed", "1"]
+    outputs = ["--out", str(disk / "table.tsv"), "--summary", str(disk / "summary.json")]
+    done = run_on_small_disk(disk, sys.executable, *command, *outputs)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"error: no space left on the disk while writing {disk}/table.tsv: "
+        "free some (df -h) and run the same command again\n"
+    )
+    assert [path.name for path in (tmp_path / "disk.kept").iterdir()] == ["summary.json"]
+
+
+FILL_LOG = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "tests/e2e")
+from test_full_disk import record
+from lightning_smith.errors import run_script
+from lightning_smith.gateway.log import RolloutLog
+
+def main():
+    log = RolloutLog(Path(sys.argv[1]))
+    for number in range(1000):
+        log.append(record(number))
+
+run_script(main)
+"""
+
+
+def test_a_log_goes_on_from_its_last_whole_line(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    done = run_on_small_disk(disk, sys.executable, "-c", FILL_LOG, str(disk / "log.jsonl"))
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        f"error: no space left on the disk while writing {disk}/log.jsonl: free some"
+    )
+    kept = tmp_path / "disk.kept" / "log.jsonl"
+    line = len(dump_json(record(0).to_dict())) + 1
+    whole = kept.stat().st_size // line
+    assert whole > 10 and kept.stat().st_size % line, "a part of a line is there"
+    log = RolloutLog(kept)
+    assert len(log.done()) == whole and kept.stat().st_size == whole * line
+    assert log.append(record(whole)) and len(RolloutLog(kept).done()) == whole + 1
