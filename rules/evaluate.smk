@@ -8,9 +8,6 @@ SAMPLES = list(range(config["evaluation"]["samples"]))
 EVALUATED = [
     (name, step) for name, recipe in RECIPES.items() for step in recipe["evaluate"]
 ]
-EVALUATION_SET = (
-    f"{DATA}/heldout.parquet" if FROM_FOLDER else f"{DATA}/verified.parquet"
-)
 EVALUATION = f"{RESULTS}/eval/{{recipe}}/step_{{step}}"
 
 

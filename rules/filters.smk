@@ -4,6 +4,16 @@ INPUTS   {data}/raw/train-*.parquet, {data}/branches/{image}.json
 OUTPUTS  {data}/funnel.tsv, {data}/candidates.parquet
 """
 
+# In the order of the ledger.
+FILTERS = [*PUBLISHED]
+FILTERS += ["bug_in_tests"] if config["filters"]["bug_in_tests"] else []
+FILTERS += ["overlap"] if config["filters"]["overlap"] != "none" else []
+
+
+def filter_before(name):
+    """The decisions of the filter that runs before this one."""
+    return f"{DATA}/filters/{FILTERS[FILTERS.index(name) - 1]}.tsv"
+
 
 def branches_of_images(wildcards):
     """Branch lists of every image that the release names, known once the release is there."""
@@ -70,11 +80,7 @@ rule collect_candidates:
     """Write the funnel's ledger and the rows that survived every filter."""
     input:
         shards=RAW,
-        decisions=[
-            rules.filter_statement.output,
-            rules.filter_branch.output,
-            rules.filter_test_count.output,
-        ],
+        decisions=[f"{DATA}/filters/{name}.tsv" for name in FILTERS],
     output:
         funnel=f"{DATA}/funnel.tsv",
         candidates=f"{DATA}/candidates.parquet",
@@ -87,10 +93,3 @@ rule collect_candidates:
     shell:
         "python scripts/collect_candidates.py --shards {input.shards:q} --decisions {input.decisions:q}"
         " --funnel {output.funnel:q} --candidates {output.candidates:q} 2>&1 | tee -i {log:q}"
-
-
-rule prepare_data:
-    """The data funnel: raw release, filters, ledger, candidates."""
-    input:
-        rules.collect_candidates.output,
-    localrule: True

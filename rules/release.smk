@@ -10,6 +10,9 @@ SHARDS = [
 ]
 RAW = [f"{DATA}/raw/train-{shard}.parquet" for shard in SHARDS]
 FROM_FOLDER = BACKENDS["hub"] == "folder"
+EVALUATION_SET = (
+    f"{DATA}/heldout.parquet" if FROM_FOLDER else f"{DATA}/verified.parquet"
+)
 
 
 rule download_shard:

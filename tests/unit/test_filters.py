@@ -18,7 +18,7 @@ from swe_smith_rows import IMAGE, load_script, make_row, write_shard
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl
 from lightning_smith.tasks.columns import SCHEMA, read_tasks
-from lightning_smith.tasks.filters import REASONS_BY_FILTER, branch, statement, test_count
+from lightning_smith.tasks.filters import PUBLISHED, branch, statement, test_count
 from lightning_smith.tasks.filters.decisions import Decisions, decide, read_decisions, write_decisions
 from lightning_smith.tasks.funnel import (
     FilterTotal,
@@ -169,7 +169,7 @@ def test_the_filters_partition_any_release_in_any_order(
     for above, row in pairwise(ledger):
         assert row.kept + row.dropped == above.kept
     seen: list[str] = []
-    for name in REASONS_BY_FILTER:
+    for name in PUBLISHED:
         decisions = read_decisions(folder / "out0" / f"{name}.tsv")
         assert set(decisions.reasons) == {row["instance_id"] for row in rows} - set(seen)
         seen += sorted(set(decisions.reasons) - decisions.kept)
@@ -276,7 +276,7 @@ def test_the_scripts_from_shards_to_candidates(tmp_path: Path, capsys: pytest.Ca
     ]
     listed = {"image_name": IMAGE, "digest": "sha256:0", "branches": [row["instance_id"] for row in rows[:2]]}
     (folder / "branches.json").write_text(json.dumps(listed))
-    out = {name: str(folder / "filters" / f"{name}.tsv") for name in REASONS_BY_FILTER}
+    out = {name: str(folder / "filters" / f"{name}.tsv") for name in PUBLISHED}
     shared = ["--shards", *shards]
     load_script("filter_statement").main([*shared, "--out", out["statement"]])
     branches = ["--branches", str(folder / "branches.json")]

@@ -53,6 +53,20 @@ def test_every_target_has_a_plan(checkout: Path, profile: str | None, target: st
     assert plan.returncode == 0, plan.stderr[-2000:]
 
 
+def test_filters_that_are_switched_on_are_in_the_plan_and_others_are_not(checkout: Path) -> None:
+    def planned(*configs: str) -> set[str]:
+        files = ["--configfile", "config/mini.yaml", *configs]
+        plan = snakemake(
+            "--profile", "mini", *files, "-n", "--quiet", "host", "--", "prepare_data", cwd=checkout
+        )
+        assert plan.returncode == 0, plan.stderr[-2000:]
+        return set(re.findall(r"^(filter_\w+) ", plan.stdout + plan.stderr, re.M))
+
+    published = {"filter_statement", "filter_branch", "filter_test_count"}
+    assert planned() == published
+    assert planned("tests/data/tiny.yaml") == published | {"filter_bug_in_tests", "filter_overlap"}
+
+
 def test_every_public_target_is_listed_with_a_sentence(checkout: Path) -> None:
     listing = snakemake("--list-target-rules", cwd=checkout)
     assert listing.returncode == 0

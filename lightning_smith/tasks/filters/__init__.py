@@ -1,4 +1,4 @@
-"""The published filters, in their order, each a pure function of record batches.
+"""The filters, in their order, each a pure function of record batches.
 
 A filter module has a NAME, the COLUMNS that it reads, the REASONS for which it drops rows, and
 `reasons(batch, ...)`: for each row of the batch the reason to drop it, or None to keep it.
@@ -6,9 +6,12 @@ A filter module has a NAME, the COLUMNS that it reads, the REASONS for which it 
 
 from __future__ import annotations
 
-from lightning_smith.tasks.filters import branch, statement, test_count
+from lightning_smith.tasks.filters import branch, bug_in_tests, overlap, statement, test_count
+
+PUBLISHED = (statement.NAME, branch.NAME, test_count.NAME)
+"""Filters of the published recipe; the others are switched on in the configuration."""
 
 REASONS_BY_FILTER: dict[str, tuple[str, ...]] = {
-    module.NAME: module.REASONS for module in (statement, branch, test_count)
+    module.NAME: module.REASONS for module in (statement, branch, test_count, bug_in_tests, overlap)
 }
 """Every reason of every filter, in the order in which the ledger lists them."""

@@ -1,0 +1,112 @@
+"""Files of patches, bugs in test files, and overlap with the evaluation set, on the real set as well."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightning_smith.evaluation.contamination import edits, find_overlaps, overlapping_tasks, real_repository
+from lightning_smith.tasks.filters import bug_in_tests, overlap
+from lightning_smith.tasks.patches import UnreadablePatchError, edited_files
+
+
+def patch(*paths: str, old: str | None = None) -> str:
+    return "".join(
+        f"diff --git a/{old or path} b/{path}\n--- a/{old or path}\n+++ b/{path}\n@@ -1,2 +1,2 @@\n-x = 1\n+x = 2\n y\n"
+        for path in paths
+    )
+
+
+def test_files_of_a_patch() -> None:
+    assert edited_files(patch("src/a.py", "tests/b c.py")) == {"src/a.py", "tests/b c.py"}
+    assert edited_files(patch("new.py", old="old.py")) == {"new.py", "old.py"}
+    added = "--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+x\n"
+    assert edited_files(added) == {"pkg/new.py"}
+    assert edited_files(patch("a/b.py")) == {"a/b.py"}, "a folder named like the prefix stays"
+
+
+def test_a_line_that_only_unicode_ends_does_not_end_a_hunk() -> None:
+    text = "--- a/m.py\n+++ b/m.py\n@@ -1,2 +1,2 @@\n-s = 'x\u2028y\x0c'\n+s = 'x\u2028z\x0c'\n t\n"
+    assert edited_files(text) == {"m.py"}
+
+
+@pytest.mark.parametrize("text", ["", "nothing", "@@ -1 +1 @@\n-a\n+b\n", patch("a.py")[:-12]])
+def test_what_is_no_patch_is_refused(text: str) -> None:
+    with pytest.raises(UnreadablePatchError):
+        edited_files(text)
+
+
+@given(st.text(max_size=300))
+def test_any_text_gives_files_or_is_refused(text: str) -> None:
+    with contextlib.suppress(UnreadablePatchError):
+        assert edited_files(text)
+
+
+def batch(*rows: tuple[str, list[str]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"patch": p, "FAIL_TO_PASS": tests} for p, tests in rows])
+
+
+def test_a_bug_in_a_test_file_is_dropped() -> None:
+    rows = batch(
+        (patch("pkg/a.py"), ["tests/test_a.py::test_x"]),
+        (patch("pkg/a.py", "tests/test_a.py"), ["tests/test_a.py::test_x[a::b]"]),
+        (patch("tests/test_other.py"), ["tests/test_a.py::test_x"]),
+        (patch("a_test.go"), ["TestX/y"]),
+        ("no patch", ["tests/test_a.py::test_x"]),
+    )
+    assert bug_in_tests.reasons(rows) == [None, "bug_in_test_file", None, None, "unreadable_patch"]
+
+
+@pytest.mark.parametrize(
+    ("repo", "real"),
+    [
+        ("swesmith/pydata__xarray.7c4e2ac8", "pydata/xarray"),
+        ("swesmith/Project-MONAI__MONAI.a09c1f08", "project-monai/monai"),
+        ("swesmith/a__b__c.12345678", "a/b__c"),
+        ("django/django", "django/django"),
+        ("astropy/Astropy", "astropy/astropy"),
+    ],
+)
+def test_snapshots_are_named_by_their_repository(repo: str, real: str) -> None:
+    assert real_repository(repo) == real
+
+
+def test_overlap_by_repository_and_by_file() -> None:
+    training = [
+        edits("t1", "swesmith/pydata__xarray.7c4e2ac8", patch("xarray/core/a.py")),
+        edits("t2", "swesmith/pydata__xarray.7c4e2ac8", patch("xarray/core/b.py")),
+        edits("t3", "swesmith/other__one.12345678", patch("xarray/core/a.py")),
+        edits("t4", "swesmith/pydata__xarray.7c4e2ac8", "unreadable"),
+    ]
+    evaluation = [
+        edits("v1", "pydata/xarray", patch("xarray/core/a.py", "doc.rst")),
+        edits("v2", "pydata/xarray", patch("xarray/core/a.py")),
+        edits("v3", "django/django", patch("django/db.py")),
+    ]
+    overlaps = find_overlaps(training, evaluation)
+    assert [item.row() for item in overlaps] == [("pydata/xarray", "2", "3", "1", "1")]
+    assert overlaps[0].shared_files == ("xarray/core/a.py",)
+    found = overlapping_tasks(overlaps)
+    assert found == {"t1": "file", "t2": "repository", "t4": "repository"}
+    rows = pa.RecordBatch.from_pylist([{"instance_id": name} for name in ("t1", "t2", "t3", "t4")])
+    assert overlap.reasons(rows, found, "file") == ["same_file", None, None, None]
+    assert overlap.reasons(rows, found, "repository") == [
+        "same_file",
+        "same_repository",
+        None,
+        "same_repository",
+    ]
+
+
+def test_every_patch_of_the_real_evaluation_set_can_be_read() -> None:
+    path = Path(__file__).parents[1] / "data" / "verified_patches.json"
+    rows = json.loads(path.read_text())
+    assert len(rows) == 40
+    for row in rows:
+        assert edited_files(row["patch"]), row["instance_id"]
