@@ -256,7 +256,10 @@ class Network:
             raise ValueError(
                 f"experts of shape {tuple(experts.shape)} for {(*tokens.shape, shape.layers, shape.top_k)}"
             )
-        positions = context.length[:, None] + torch.arange(tokens.size(1))
+        # Only padding can lie beyond the last position: a long row beside one that reads much.
+        positions = (context.length[:, None] + torch.arange(tokens.size(1))).clamp(
+            max=shape.max_positions - 1
+        )
         rotation = (self._cosine[positions][:, :, None], self._sine[positions][:, :, None])
         context.mask = torch.cat([context.mask, mask], dim=1)
         context.length = context.length + mask.sum(dim=1)

@@ -98,6 +98,21 @@ def test_reading_in_parts_with_gaps_equals_reading_at_once(
             assert torch.allclose(network.logits(hidden[place, 0]), whole, atol=1e-4)
 
 
+def test_padding_may_reach_beyond_the_last_position(folders: dict[str, Path]):
+    """A row that is almost full beside one that reads a long prompt."""
+    network = Network.load(folders["dense"])
+    long, fresh = torch.arange(250) % 190 + 3, torch.arange(40) + 3
+    context = network.empty(2)
+    with torch.no_grad():
+        mask = torch.stack([torch.ones(250, dtype=torch.bool), torch.zeros(250, dtype=torch.bool)])
+        network.read(context, torch.stack([long, torch.zeros_like(long)]), mask)
+        tokens = torch.stack([torch.cat([torch.tensor([7]), torch.zeros(39, dtype=torch.long)]), fresh])
+        hidden, _ = network.read(context, tokens, torch.arange(40) < torch.tensor([[1], [40]]))
+        whole = logits(network, torch.cat([long, torch.tensor([7])])[None])[0, -1]
+        assert torch.allclose(network.logits(hidden[0, 0]), whole, atol=1e-4)
+        assert torch.allclose(network.logits(hidden[1]), logits(network, fresh[None])[0], atol=1e-4)
+
+
 def test_replaying_what_was_chosen_changes_nothing(folders: dict[str, Path]):
     network = Network.load(folders["moe"])
     hidden, experts = network.read(network.empty(2), TOKENS, REAL)
