@@ -15,6 +15,20 @@ EVALUATION_SET = (
 )
 
 
+def release_expectations(wildcards):
+    """The flags of check_release.py that say what the release must have."""
+    release = config["release"]
+    counted = ("rows", "empty_statements", "images")
+    flags = [
+        f"--{name.replace('_', '-')} {release[name]}"
+        for name in counted
+        if release[name] is not None
+    ]
+    return " ".join(
+        [*flags, *(["--allow-other-counts"] if release["allow_other_counts"] else [])]
+    )
+
+
 rule download_shard:
     """Fetch one parquet shard of the release and check its hash."""
     input:
@@ -58,22 +72,39 @@ rule download_verified:
         " --instances {params.instances} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
+rule check_release:
+    """Count rows, images and empty statements; refuse a release that is not the configured one."""
+    input:
+        RAW,
+    output:
+        f"{DATA}/release.json",
+    log:
+        f"{LOGS}/check_release.log",
+    resources:
+        machine="any",
+    params:
+        expected=release_expectations,
+    message:
+        "check the counts of the release"
+    shell:
+        "python scripts/check_release.py --shards {input:q} {params.expected} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
 checkpoint list_images:
     """List the images that the release names."""
     input:
-        RAW,
+        release=rules.check_release.output,
+        shards=RAW,
     output:
         f"{DATA}/images.txt",
     log:
         f"{LOGS}/list_images.log",
     resources:
         machine="any",
-    params:
-        rows=config["release"]["rows"] or 0,
     message:
         "list the images of the release"
     shell:
-        "python scripts/list_images.py --shards {input:q} --rows {params.rows} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/list_images.py --shards {input.shards:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule list_branches:

@@ -13,14 +13,13 @@ from lightning_smith.tasks.image_names import list_images
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shards", type=Path, nargs="+", required=True, help="parquet shards of the release")
-    parser.add_argument("--rows", type=int, default=0, help="rows that the release must have (0: any number)")
     parser.add_argument("--out", type=Path, required=True, help="text file of image keys, sorted")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    write_atomic(args.out, "".join(f"{key}\n" for key in list_images(args.shards, args.rows)))
+    write_atomic(args.out, "".join(f"{key}\n" for key in list_images(args.shards)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,72 @@
+"""Counts of a release against what it must have."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from swe_smith_rows import make_row, write_shard
+
+from lightning_smith.errors import UserError
+from lightning_smith.tasks.release_counts import count_release, describe_release
+
+ROOT = Path(__file__).parents[2]
+STATEMENTS = (None, "", " \n", "\u200b", "a bug", "another")
+COUNTS = {
+    "rows": 6, "empty_statements": 3, "null": 1, "empty": 1, "whitespace": 1, "invisible": 1, "images": 2,
+    "repositories": 3,
+}  # fmt: skip
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> list[Path]:
+    rows = [
+        make_row(n, problem_statement=text, image_name=f"swesmith/{n % 2}", repo=f"swesmith/r{n % 3}")
+        for n, text in enumerate(STATEMENTS)
+    ]
+    return [write_shard(tmp_path / "a.parquet", rows[:4]), write_shard(tmp_path / "b.parquet", rows[4:])]
+
+
+def test_counts(shards: list[Path]) -> None:
+    assert count_release(shards) == COUNTS
+
+
+def test_a_release_as_expected(shards: list[Path]) -> None:
+    expected = {"rows": 6, "empty_statements": 3, "images": None}
+    found = describe_release(shards, expected, allow_other=False)
+    assert found == {"counts": COUNTS, "expected": expected, "differences": []}
+
+
+def test_every_difference_is_named_with_both_numbers(shards: list[Path]) -> None:
+    expected = {"rows": 7, "empty_statements": 0, "images": 2}
+    with pytest.raises(UserError) as caught:
+        describe_release(shards, expected, allow_other=False)
+    assert "has 6 rows instead of 7, 3 empty statements instead of 0: " in str(caught.value)
+    assert "release.allow_other_counts" in str(caught.value)
+    allowed = describe_release(shards, expected, allow_other=True)
+    assert allowed["differences"] == ["6 rows instead of 7", "3 empty statements instead of 0"]
+
+
+def test_two_images_that_share_a_key_are_refused(tmp_path: Path, shards: list[Path]) -> None:
+    other = write_shard(tmp_path / "c.parquet", [make_row(9, image_name="other/1")])
+    with pytest.raises(UserError, match="swesmith/1 and other/1 share the key 1"):
+        count_release([*shards, other])
+
+
+def test_the_script(tmp_path: Path, shards: list[Path]) -> None:
+    def run(*flags: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "scripts/check_release.py", "--shards", *map(str, shards), *flags]
+        out = ["--out", str(tmp_path / "release.json")]
+        return subprocess.run([*command, *out], cwd=ROOT, capture_output=True, text=True)
+
+    refused = run("--images", "3")
+    assert refused.returncode == 1 and refused.stderr.startswith(
+        "error: the release has 2 images instead of 3: "
+    )
+    assert not (tmp_path / "release.json").exists()
+    allowed = run("--images", "3", "--allow-other-counts")
+    assert allowed.returncode == 0 and "warning: 2 images instead of 3" in allowed.stdout
+    assert json.loads((tmp_path / "release.json").read_text())["differences"] == ["2 images instead of 3"]
