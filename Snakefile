@@ -38,6 +38,7 @@ rule all:
     """Everything up to the results table and its figures."""
     default_target: True
     input:
+        rules.prepare_data.input,
         rules.results_table.input,
         rules.figures.input,
     localrule: True

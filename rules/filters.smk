@@ -44,7 +44,8 @@ rule filter_branch:
         previous=rules.filter_statement.output,
         branches=branches_of_images,
     output:
-        f"{DATA}/filters/branch.tsv",
+        decisions=f"{DATA}/filters/branch.tsv",
+        readings=f"{DATA}/branch_readings.json",
     log:
         f"{LOGS}/filter_branch.log",
     resources:
@@ -53,14 +54,14 @@ rule filter_branch:
         "filter: branch in the image"
     shell:
         "python scripts/filter_branch.py --shards {input.shards:q} --previous {input.previous:q}"
-        " --branches {input.branches:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        " --branches {input.branches:q} --readings {output.readings:q} --out {output.decisions:q} 2>&1 | tee -i {log:q}"
 
 
 rule filter_test_count:
     """Drop rows that need more tests than the limit."""
     input:
         shards=RAW,
-        previous=rules.filter_branch.output,
+        previous=rules.filter_branch.output.decisions,
     output:
         f"{DATA}/filters/test_count.tsv",
     log:

@@ -63,9 +63,36 @@ rule filter_overlap:
         " --overlap {input.overlap:q} --level {params.level} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
+rule describe_data:
+    """Write the page that says what the funnel read, dropped and left."""
+    input:
+        shards=RAW,
+        release=rules.check_release.output,
+        readings=rules.filter_branch.output.readings,
+        funnel=rules.collect_candidates.output.funnel,
+        candidates=rules.collect_candidates.output.candidates,
+        overlap=rules.find_overlap.output.table,
+    output:
+        f"{DATA}/README.md",
+    log:
+        f"{LOGS}/describe_data.log",
+    resources:
+        machine="any",
+    params:
+        source=" at revision ".join(
+            filter(None, (config["release"]["dataset"], config["release"]["revision"]))
+        ),
+    message:
+        "describe the data"
+    shell:
+        "python scripts/describe_data.py --source {params.source:q} --release {input.release:q}"
+        " --shards {input.shards:q} --funnel {input.funnel:q} --readings {input.readings:q}"
+        " --candidates {input.candidates:q} --overlap {input.overlap:q} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
 rule prepare_data:
-    """The data funnel: raw release, filters, ledger, candidates, overlap with the evaluation set."""
+    """The data funnel: raw release, filters, ledger, candidates, and a page that says what came of it."""
     input:
         rules.collect_candidates.output,
-        rules.find_overlap.output,
+        rules.describe_data.output,
     localrule: True

@@ -7,8 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from lightning_smith.errors import run_script
+from lightning_smith.files import write_json
 from lightning_smith.images.branches import read_branches
 from lightning_smith.tasks.filters import branch
+from lightning_smith.tasks.filters.decisions import decide
 from lightning_smith.tasks.filters.run import add_common_flags, run_filter
 
 
@@ -22,13 +24,22 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         required=True,
         help="files of scripts/list_branches.py, one an image",
     )
+    parser.add_argument(
+        "--readings",
+        type=Path,
+        help="JSON: rows dropped among those left for this filter, and among all rows",
+    )
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     reasons = partial(branch.reasons, branches=read_branches(args.branches))
-    run_filter(branch.NAME, args.shards, branch.COLUMNS, reasons, args.previous, args.out)
+    decisions = run_filter(branch.NAME, args.shards, branch.COLUMNS, reasons, args.previous, args.out)
+    if args.readings:
+        # The published count does not say which of the two it is.
+        everywhere = decide(branch.NAME, args.shards, branch.COLUMNS, reasons, None)
+        write_json(args.readings, {"left_rows": decisions.dropped, "all_rows": everywhere.dropped})
 
 
 if __name__ == "__main__":

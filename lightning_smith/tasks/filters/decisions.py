@@ -32,6 +32,11 @@ class Decisions:
         """Ids that go on to the next filter."""
         return {instance_id for instance_id, reason in self.reasons.items() if reason is None}
 
+    @property
+    def dropped(self) -> int:
+        """How many rows the filter dropped."""
+        return sum(reason is not None for reason in self.reasons.values())
+
 
 def decide(
     name: str,

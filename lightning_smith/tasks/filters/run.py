@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lightning_smith.tasks.filters.decisions import decide, read_decisions, write_decisions
+from lightning_smith.tasks.filters.decisions import Decisions, decide, read_decisions, write_decisions
 
 
 def add_common_flags(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run_filter(
     reasons: Callable[[pa.RecordBatch], list[str | None]],
     previous: Path | None,
     out: Path,
-) -> None:
+) -> Decisions:
     """Decide, write the decisions, and print one line of counts."""
     before = read_decisions(previous) if previous else None
     decisions = decide(name, shards, columns, reasons, before)
@@ -36,3 +36,4 @@ def run_filter(
     dropped = Counter(reason for reason in decisions.reasons.values() if reason is not None)
     counts = "".join(f", {count} {reason}" for reason, count in sorted(dropped.items()))
     print(f"filter {name}: {len(decisions.reasons)} rows, {len(decisions.kept)} kept{counts}")
+    return decisions

@@ -1,0 +1,87 @@
+"""The page that a run of the data funnel leaves: which release, which counts, which files, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lightning_smith.tasks.funnel import FunnelRow
+
+PUBLISHED = {"empty statements": 18_033, "branch not in its image": 1_265}
+"""What the published recipe says its filters dropped; the third filter's count is not published."""
+
+PUBLISHED_REPOSITORIES = 128
+"""`128 Python repositories`, which describes an older release of 50,137 rows."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A file that went in or came out."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+def describe_data(
+    *,
+    source: str,
+    release: Mapping[str, Any],
+    shards: Sequence[DataFile],
+    funnel: Sequence[FunnelRow],
+    readings: Mapping[str, int],
+    candidates: DataFile,
+    overlap: Sequence[Sequence[str]],
+) -> str:
+    """The page. `release` is release.json, `readings` branch_readings.json, `overlap` the rows of overlap.tsv."""
+    counts = release["counts"]
+    return "\n".join(
+        [
+            "# Data of this run",
+            "",
+            f"Source: {source}. {counts['rows']:,} rows, {counts['images']:,} images, "
+            f"{counts['repositories']:,} repositories (the published description says {PUBLISHED_REPOSITORIES} "
+            "Python repositories).",
+            *_differences(release["differences"]),
+            "",
+            "## What each filter kept and dropped",
+            "",
+            *_table(("filter", "kept", "dropped", "reason"), [_funnel_row(row) for row in funnel]),
+            "",
+            f"Statements that are null, empty or blank: {counts['empty_statements']:,} (published: "
+            f"{PUBLISHED['empty statements']:,}). Rows whose branch their image lacks: {readings['all_rows']:,} of "
+            f"all rows, {readings['left_rows']:,} of those left for that filter (published: "
+            f"{PUBLISHED['branch not in its image']:,}, without saying of which).",
+            "",
+            "## What the evaluation set shares",
+            "",
+            *(_table(overlap[0], overlap[1:]) if len(overlap) > 1 else ["No repository is in both sets."]),
+            "",
+            "## Files",
+            "",
+            *_table(("file", "bytes", "sha256"), [_file_row(file) for file in (*shards, candidates)]),
+            "",
+        ]
+    )
+
+
+def _differences(differences: Sequence[str]) -> list[str]:
+    if not differences:
+        return []
+    return [
+        "",
+        f"**Not the configured release**: {', '.join(differences)}. The run went on as it was told to.",
+    ]
+
+
+def _funnel_row(row: FunnelRow) -> tuple[str, ...]:
+    return (row.filter, f"{row.kept:,}", f"{row.dropped:,}", row.reason)
+
+
+def _file_row(file: DataFile) -> tuple[str, ...]:
+    return (file.name, f"{file.size:,}", file.sha256)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]

@@ -1,0 +1,49 @@
+"""Write the page that says what the data funnel read, dropped and left."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from lightning_smith.errors import run_script
+from lightning_smith.files import read_json, sha256_file, write_atomic
+from lightning_smith.tasks.describe import DataFile, describe_data
+from lightning_smith.tasks.funnel import read_funnel
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--source", required=True, help="name and revision of the release")
+    add("--release", type=Path, required=True, help="JSON of scripts/check_release.py")
+    add("--shards", type=Path, nargs="+", required=True, help="parquet shards of the release")
+    add("--funnel", type=Path, required=True, help="ledger of scripts/collect_candidates.py")
+    add("--readings", type=Path, required=True, help="JSON of scripts/filter_branch.py")
+    add("--candidates", type=Path, required=True, help="rows that survived")
+    add("--overlap", type=Path, required=True, help="table of scripts/find_overlap.py")
+    add("--out", type=Path, required=True, help="Markdown page")
+    return parser.parse_args(argv)
+
+
+def data_file(path: Path) -> DataFile:
+    """Size and hash of a file."""
+    return DataFile(path.name, path.stat().st_size, sha256_file(path))
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    overlap = [line.split("\t") for line in args.overlap.read_text(encoding="utf-8").splitlines()]
+    page = describe_data(
+        source=args.source,
+        release=read_json(args.release),
+        shards=[data_file(path) for path in sorted(args.shards)],
+        funnel=read_funnel(args.funnel),
+        readings=read_json(args.readings),
+        candidates=data_file(args.candidates),
+        overlap=overlap,
+    )
+    write_atomic(args.out, page)
+
+
+if __name__ == "__main__":
+    run_script(main)
