@@ -12,7 +12,7 @@ ENVIRONMENTS = Path(__file__).parents[1] / "envs"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Create what a fresh clone lacks: the sandboxes' interpreter, the policy server's, the graders' and the generator's packages."""
+    """Create what a fresh clone lacks: packages of the sandboxes, the policy server, the graders and the generator."""
     for name in ("testbed", "mini", "eval", "smith"):
         if not interpreter(ENVIRONMENTS / name).exists():
             create(ENVIRONMENTS / name)
