@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-
 from lightning_smith.errors import run_script
 from lightning_smith.tasks.filters import statement
-from lightning_smith.tasks.filters.run import add_common_flags, run_filter
-
-
-def parse_args(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add_common_flags(parser)
-    return parser.parse_args(argv)
+from lightning_smith.tasks.filters.run import run_row_filter
 
 
 def main(argv: list[str] | None = None) -> None:
-    args = parse_args(argv)
-    run_filter(statement.NAME, args.shards, statement.COLUMNS, statement.reasons, args.previous, args.out)
+    run_row_filter(statement, __doc__, argv)
 
 
 if __name__ == "__main__":

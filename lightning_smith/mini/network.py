@@ -20,7 +20,6 @@ token, V vocabulary.
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -232,7 +231,7 @@ class Network:
     @property
     def stop_tokens(self) -> frozenset[int]:
         """Tokens that end an answer."""
-        stop = json.loads((self._folder / "generation_config.json").read_text())["eos_token_id"]
+        stop = read_json(self._folder / "generation_config.json")["eos_token_id"]
         return frozenset([stop] if isinstance(stop, int) else stop)
 
     def empty(self, rows: int) -> Context:
@@ -256,7 +255,7 @@ class Network:
             raise ValueError(
                 f"experts of shape {tuple(experts.shape)} for {(*tokens.shape, shape.layers, shape.top_k)}"
             )
-        # Only padding can lie beyond the last position: a long row beside one that reads much.
+        # Beyond the last position can only lie what nobody asks about: padding, and rows whose answer is finished.
         positions = (context.length[:, None] + torch.arange(tokens.size(1))).clamp(
             max=shape.max_positions - 1
         )

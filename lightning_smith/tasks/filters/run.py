@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow as pa
 
@@ -19,6 +20,14 @@ def add_common_flags(parser: argparse.ArgumentParser) -> None:
         "--previous", type=Path, help="decisions of the filter before; left out: every row is read"
     )
     parser.add_argument("--out", type=Path, required=True, help="decisions: <folder>/<filter>.tsv")
+
+
+def run_row_filter(row_filter: ModuleType, description: str | None, argv: list[str] | None) -> None:
+    """The whole script of a filter module that needs nothing but the rows: parse the common flags and run it."""
+    parser = argparse.ArgumentParser(description=description)
+    add_common_flags(parser)
+    args = parser.parse_args(argv)
+    run_filter(row_filter.NAME, args.shards, row_filter.COLUMNS, row_filter.reasons, args.previous, args.out)
 
 
 def run_filter(
