@@ -8,7 +8,7 @@ from lightning_smith.errors import UserError
 
 AVAILABLE: dict[str, frozenset[str]] = {
     "hub": frozenset({"folder", "huggingface"}),
-    "images": frozenset({"local"}),
+    "images": frozenset({"docker", "local"}),
     "workspace": frozenset({"bwrap"}),
     "runner": frozenset({"local"}),
     "policy": frozenset({"torch"}),

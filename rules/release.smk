@@ -118,9 +118,11 @@ rule list_branches:
     resources:
         machine="A",
     params:
-        work=WORK,
+        source=(
+            f"--images {WORK}/images" if BACKENDS["images"] == "local" else "--docker"
+        ),
     message:
         "list the branches of {wildcards.image}"
     shell:
-        "python scripts/list_branches.py --image-name {wildcards.image} --images {params.work}/images --out {output:q}"
+        "python scripts/list_branches.py --image-name {wildcards.image} {params.source} --out {output:q}"
         " 2>&1 | tee -i {log:q}"

@@ -9,6 +9,7 @@ from typing import Protocol
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
 from lightning_smith.images.catalogue import ImageCatalogue
+from lightning_smith.images.names import image_key
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def read_branches(paths: list[Path]) -> dict[str, frozenset[str]]:
             raise UserError(
                 f"{path} is not a list of branches: delete it and run scripts/list_branches.py"
             ) from None
-        if image_name in found:
+        if image_key(image_name) in map(image_key, found):
             raise UserError(f"{path} lists the branches of {image_name} a second time: name each image once")
         found[image_name] = branches
     return found

@@ -16,24 +16,12 @@ from typing import Any
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json
 from lightning_smith.images.build import MAIN, branch_heads, repository_digest
-from lightning_smith.images.git import GitError, git
-from lightning_smith.images.sdist import TreeFile, write_file
-
-_NO_BLOB = "0" * 40
+from lightning_smith.images.revisions import Revisions
+from lightning_smith.images.sdist import write_file
 
 
 @dataclass(frozen=True)
-class Change:
-    """A file of a commit that differs from `main`."""
-
-    path: str
-    mode: str
-    blob: str | None
-    """None: the commit lacks the file."""
-
-
-@dataclass(frozen=True)
-class LocalImage:
+class LocalImage(Revisions):
     """An image as `build.build_image` wrote it."""
 
     folder: Path
@@ -63,8 +51,10 @@ class LocalImage:
 
     @property
     def repository(self) -> Path:
-        """The bare git directory."""
         return self.folder / "repository.git"
+
+    def base(self, branch: str) -> str:
+        return f"{branch}~1"
 
     def branches(self) -> set[str]:
         """Every branch but `main`: the instance ids whose code the image has."""
@@ -77,75 +67,24 @@ class LocalImage:
                 f"image {self.folder} has digest {found} instead of {self.digest}: build it again"
             )
 
-    def commit(self, revision: str) -> str:
-        """Full hash of a branch, a commit or an expression such as `<branch>~1`; else UserError."""
-        try:
-            return (
-                self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-                .decode()
-                .strip()
-            )
-        except GitError:
-            raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
-
-    def file_at(self, revision: str, path: str) -> bytes:
-        """Content of one file of a commit; UserError if the commit or the file does not exist."""
-        try:
-            return self._git("cat-file", "blob", f"{self.commit(revision)}:{path}")
-        except GitError:
-            raise UserError(f"image {self.image_name} has no file {path} at {revision}") from None
-
-    def changes(self, revision: str) -> list[Change]:
-        """The files in which a commit differs from `main`."""
-        try:
-            listed = self._git(
-                "diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", MAIN, revision, "--"
-            )
-        except GitError:
-            raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
-        fields = listed.split(b"\0")
-        changes = []
-        for header, path in zip(fields[0::2], fields[1::2], strict=False):
-            _, mode, _, blob, _ = header.decode().split(" ")
-            changes.append(Change(os.fsdecode(path), mode, None if blob == _NO_BLOB else blob))
-        return changes
-
     def checkout(self, revision: str, dest: Path, *, pyc: bool = True) -> None:
         """Write the tree of a commit at `dest` (absent or empty; its parents are made), without .git.
 
         With `pyc`, unchanged files have their byte code beside them. UserError for an unknown revision.
         """
-        changes = self.changes(revision)
-        contents = self._blobs([change.blob for change in changes if change.blob])
+        files = self.changed_files(revision)
         dest.mkdir(parents=True, exist_ok=True)
         _copy_tree(str(self.folder / "tree"), str(dest))
         if pyc:
             _copy_tree(str(self.folder / "pyc"), str(dest))
         # Deletions first: a commit may replace a folder by a file, or a file by a folder.
-        for change in changes:
-            _forget_byte_code(dest / change.path)
-            if change.blob is None:
-                _delete(dest, change.path)
-        for change in changes:
-            if change.blob is not None:
-                write_file(dest / change.path, TreeFile(change.mode, contents[change.blob]))
-
-    def _git(self, *arguments: str, stdin: bytes = b"") -> bytes:
-        return git(self.repository, *arguments, stdin=stdin)
-
-    def _blobs(self, blobs: list[str]) -> dict[str, bytes]:
-        """Contents of several blobs in one git process."""
-        if not blobs:
-            return {}
-        answer = self._git("cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs).encode())
-        contents: dict[str, bytes] = {}
-        at = 0
-        for blob in blobs:
-            end = answer.index(b"\n", at)
-            size = int(answer[at:end].split(b" ")[2])
-            contents[blob] = answer[end + 1 : end + 1 + size]
-            at = end + 1 + size + 1
-        return contents
+        for path, file in files.items():
+            _forget_byte_code(dest / path)
+            if file is None:
+                _delete(dest, path)
+        for path, file in files.items():
+            if file is not None:
+                write_file(dest / path, file)
 
 
 def _copy_tree(source: str, dest: str) -> None:

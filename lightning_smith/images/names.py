@@ -15,6 +15,11 @@ _REPOSITORY = re.compile(rf"(?:{_HOST}/)?{_COMPONENT}(?:/{_COMPONENT})*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,}")
 
+_SWESMITH = "swesmith."
+
+ORGANISATIONS = ("swebench", "jyangballin", "swesmith")
+"""Where SWE-smith's images have been published, the current place first; the last is the miniature's."""
+
 
 @dataclass(frozen=True)
 class ImageRef:
@@ -51,6 +56,26 @@ class ImageRef:
 def image_key(image_name: str) -> str:
     """The image name without host, organisation, tag and digest: a file or folder name.
 
-    `swesmith/swesmith.x86_64.pypi_1776_boltons.d39cfd15` gives `swesmith.x86_64.pypi_1776_boltons.d39cfd15`.
+    `swesmith/swesmith.x86_64.pypi_1776_boltons.d39cfd15` gives `swesmith.x86_64.pypi_1776_boltons.d39cfd15`, and so
+    does the spelling of before July 2025, `swesmith.x86_64.pypi__boltons.d39cfd15`.
     """
-    return ImageRef.parse(image_name).repository.rpartition("/")[2]
+    name = ImageRef.parse(image_name).repository.rpartition("/")[2]
+    return name.replace("__", "_1776_") if name.startswith(_SWESMITH) else name
+
+
+def spellings(image_name: str) -> list[str]:
+    """Names under which an image may have been pulled, the current one first.
+
+    A name with an organisation or host stands for itself alone. SWE-smith's images have been published under two
+    organisations, and before July 2025 under none, with `__` in place of `_1776_`.
+    """
+    ref = ImageRef.parse(image_name)
+    if "/" in ref.repository:
+        return [image_name]
+    key = image_key(image_name)
+    suffix = image_name.removeprefix(ref.repository)
+    names = [image_name]
+    if key.startswith(_SWESMITH):
+        names = [f"{organisation}/{key}" for organisation in ORGANISATIONS]
+        names += [key, key.replace("_1776_", "__")]
+    return [name.removesuffix(suffix) + suffix for name in names]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import docker_image
 import pytest
 from checkout import copy_checkout
+from docker_daemon import docker_daemon
 from tiny_workflow import ENVIRONMENTS, ROOT, Workflow
 
 from lightning_smith.environments import create
 from lightning_smith.files import write_json
+from lightning_smith.images.daemon import Daemon
 
 
 def padded(parent: Path, length: int) -> Path:
@@ -31,3 +35,17 @@ def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     if sdists.is_dir():
         shutil.copytree(sdists, clone.work / "sdists")
     return clone
+
+
+@pytest.fixture(scope="session")
+def daemon() -> Iterator[Daemon]:
+    """A Docker daemon; skips, saying why, where there is none and none can be started."""
+    with docker_daemon() as daemon:
+        yield daemon
+        docker_image.remove_imported(daemon)
+
+
+@pytest.fixture(scope="session")
+def docker_image_name(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Name of the tiny image as a Docker image of SWE-smith's layout."""
+    return docker_image.build(daemon, tmp_path_factory.mktemp("docker"))

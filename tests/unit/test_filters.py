@@ -102,6 +102,8 @@ def test_branches() -> None:
     assert branch.reasons(batch_of(rows), known) == [None, "not_in_image", "not_in_image"]
     with pytest.raises(UserError, match=r"the branches of image swesmith/other .* are not known"):
         branch.reasons(batch_of(rows), {IMAGE: set()})
+    elsewhere = f"jyangballin/{IMAGE.rpartition('/')[2]}"
+    assert branch.reasons(batch_of(rows[:2]), {elsewhere: known[IMAGE]}) == [None, "not_in_image"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,190 @@
+"""Docker images made of this machine's own programs: the layout of SWE-smith's, without a registry.
+
+The tree holds bash, git, the core utilities and a conda-like environment (/opt/miniconda3/envs/testbed) with Python
+and pytest. /testbed is a clone of the tiny image's repository, as SWE-smith makes it.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+import sysconfig
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import tiny_image
+
+from lightning_smith.images.daemon import Daemon
+from lightning_smith.images.git import git
+
+PROGRAMS = """
+    base64 basename bash cat chmod chown cp cut dd df dirname du echo env expr false find git grep gzip head hostname
+    id kill ln ls mkdir mkfifo mknod mktemp mv nice nohup od patch pkill printenv printf ps pwd readlink realpath rm
+    rmdir sed seq setsid sh sha256sum sleep sort stat strace stty sync tac tail tar tee test timeout touch tr true
+    uname uniq unshare wc which xargs yes
+"""
+CONDA = "opt/miniconda3"
+TESTBED = f"{CONDA}/envs/testbed"
+LIBRARIES = "usr/lib/x86_64-linux-gnu"
+
+ACTIVATE = """\
+export CONDA_PREFIX=/opt/miniconda3/envs/testbed CONDA_DEFAULT_ENV=testbed
+export PATH=/opt/miniconda3/envs/testbed/bin:/opt/miniconda3/condabin:$PATH
+"""
+_LEFT_OUT = re.compile(
+    r"(^|/)(test|tests|idlelib|ensurepip|tkinter|turtledemo|lib2to3|site-packages|config-[^/]*)(/|$)|\.opt-[12]\.pyc$|\.a$"
+)
+
+imported: set[str] = set()
+"""Ids of the images of this session."""
+
+
+class Tree:
+    """Files for `docker import`, owned by root."""
+
+    def __init__(self) -> None:
+        self._buffer = io.BytesIO()
+        self._archive = tarfile.open(fileobj=self._buffer, mode="w")  # noqa: SIM115
+        self._names: set[str] = set()
+
+    def folder(self, name: str, mode: int = 0o755) -> None:
+        member = tarfile.TarInfo(name)
+        member.type, member.mode = tarfile.DIRTYPE, mode
+        self._archive.addfile(member)
+
+    def text(self, name: str, text: str, mode: int = 0o644) -> None:
+        member = tarfile.TarInfo(name)
+        member.size, member.mode = len(text.encode()), mode
+        self._archive.addfile(member, io.BytesIO(text.encode()))
+
+    def link(self, name: str, target: str) -> None:
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = tarfile.SYMTYPE, target
+        self._archive.addfile(member)
+
+    def add(self, source: Path, name: str) -> None:
+        """A file, its links followed, or a folder with all below it, links kept."""
+        if name in self._names:
+            return
+        self._names.add(name)
+        resolved = source.resolve()
+        self._archive.add(resolved, name, filter=_as_root)
+
+    def programs(self, names: Iterable[str]) -> None:
+        """Programs of this machine that are there, with their libraries."""
+        for name in names:
+            if (found := shutil.which(name)) is not None:
+                self.add(Path(found), f"usr/bin/{name}")
+                self.libraries_of(Path(found))
+
+    def libraries_of(self, program: Path) -> None:
+        done = subprocess.run(["ldd", str(program.resolve())], capture_output=True, text=True, check=False)
+        for found in re.findall(r"(?:=> |^\s*)(/\S+)", done.stdout, re.M):
+            library = Path(found)
+            place = "usr/lib64" if library.name.startswith("ld-linux") else LIBRARIES
+            self.add(library, f"{place}/{library.name}")
+
+    def data(self) -> bytes:
+        self._archive.close()
+        return self._buffer.getvalue()
+
+
+def _as_root(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if _LEFT_OUT.search(member.name.partition("lib/python3")[2]):
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = "root"
+    return member
+
+
+def base_tree() -> Tree:
+    """Everything but /testbed."""
+    tree = Tree()
+    for name in ("etc", "dev", "proc", "sys", "run", "root", "var/tmp", "usr/bin", "usr/lib64", LIBRARIES):
+        tree.folder(name)
+    tree.folder("tmp", 0o1777)
+    for name in ("bin", "lib", "lib64"):
+        tree.link(name, f"usr/{name}")
+    tree.link("sbin", "usr/bin")
+    tree.text(
+        "etc/passwd", "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+    )
+    tree.text("etc/group", "root:x:0:\nnogroup:x:65534:\n")
+    tree.text("root/.bashrc", f"source /{CONDA}/bin/activate testbed\n")
+    tree.programs(PROGRAMS.split())
+    _python(tree)
+    return tree
+
+
+def _python(tree: Tree) -> None:
+    """The interpreter of the testbed's environment, with pytest, and the tiny package as if installed with `-e`."""
+    python = tiny_image.TESTBED_PYTHON.resolve()
+    version = f"python{sysconfig.get_python_version()}"
+    library = python.parent.parent / "lib" / version
+    tree.text(f"{CONDA}/bin/activate", ACTIVATE)
+    tree.link(f"{CONDA}/bin/python", f"/{TESTBED}/bin/python")
+    tree.add(python, f"{TESTBED}/bin/{version}")
+    for name in ("python", "python3"):
+        tree.link(f"{TESTBED}/bin/{name}", version)
+    tree.libraries_of(python)
+    tree.add(library, f"{TESTBED}/lib/{version}")
+    for extension in (library / "lib-dynload").glob("*.so"):
+        tree.libraries_of(extension)
+    installed = tiny_image.TESTBED_PYTHON.parent.parent / "lib" / version / "site-packages"
+    packages = f"{TESTBED}/lib/{version}/site-packages"
+    for entry in installed.iterdir():
+        tree.add(entry, f"{packages}/{entry.name}")
+    tree.text(f"{packages}/__editable__.widget-1.0.pth", "/testbed/src\n")
+
+
+def clone(repository: Path, folder: Path) -> Path:
+    """A clone as SWE-smith's images have it: `main` checked out, the tasks as branches of `origin`."""
+    subprocess.run(
+        [
+            "git",
+            "clone",
+            "--quiet",
+            "--no-hardlinks",
+            "-o",
+            "origin",
+            "-b",
+            "main",
+            str(repository),
+            str(folder),
+        ],
+        env={"PATH": "/usr/bin:/bin", "GIT_CONFIG_GLOBAL": "/dev/null", "HOME": "/nonexistent"},
+        check=True,
+    )
+    git(folder / ".git", "config", "core.logAllRefUpdates", "true")
+    return folder
+
+
+def import_image(daemon: Daemon, tree: Tree, name: str) -> str:
+    """Load a tree as an image until the end of the session; returns its name."""
+    with daemon.asked(f"import {name}"):
+        daemon.api.import_image_from_data(
+            tree.data(),
+            repository=name,
+            tag="latest",
+            changes=["ENV PATH=/usr/local/bin:/usr/bin:/bin"],
+        )
+        imported.add(daemon.image(name).id)
+    return name
+
+
+def build(daemon: Daemon, scratch: Path) -> str:
+    """The tiny image as a Docker image; returns its name."""
+    local = tiny_image.build(scratch / "images")
+    tree = base_tree()
+    tree.add(clone(local / "repository.git", scratch / "clone"), "testbed")
+    return import_image(daemon, tree, tiny_image.IMAGE_NAME)
+
+
+def remove_imported(daemon: Daemon) -> None:
+    for image in imported:
+        with daemon.asked(f"remove {image}"):
+            daemon.api.remove_image(image, force=True)
+    imported.clear()
