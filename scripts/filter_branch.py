@@ -10,8 +10,8 @@ from lightning_smith.errors import run_script
 from lightning_smith.files import write_json
 from lightning_smith.images.branches import read_branches
 from lightning_smith.tasks.filters import branch
-from lightning_smith.tasks.filters.decisions import decide
-from lightning_smith.tasks.filters.run import add_common_flags, run_filter
+from lightning_smith.tasks.filters.decisions import decide, decisions_on, read_decisions
+from lightning_smith.tasks.filters.run import add_common_flags, write_with_counts
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -35,11 +35,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     reasons = partial(branch.reasons, branches=read_branches(args.branches))
-    decisions = run_filter(branch.NAME, args.shards, branch.COLUMNS, reasons, args.previous, args.out)
+    everywhere = decide(branch.NAME, args.shards, branch.COLUMNS, reasons, None)
+    left = decisions_on(everywhere, read_decisions(args.previous)) if args.previous else everywhere
+    write_with_counts(left, args.out)
     if args.readings:
         # The published count does not say which of the two it is.
-        everywhere = decide(branch.NAME, args.shards, branch.COLUMNS, reasons, None)
-        write_json(args.readings, {"left_rows": decisions.dropped, "all_rows": everywhere.dropped})
+        write_json(args.readings, {"left_rows": left.dropped, "all_rows": everywhere.dropped})
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from lightning_smith.errors import UserError
 from lightning_smith.files import write_atomic
 from lightning_smith.tasks.columns import SCHEMA, iter_batches, write_parquet
 from lightning_smith.tasks.filters import REASONS_BY_FILTER
-from lightning_smith.tasks.filters.decisions import Decisions, only_rows
+from lightning_smith.tasks.filters.decisions import Decisions
 
 HEADER = ("filter", "kept", "dropped", "reason")
 RELEASE = "release"
@@ -123,10 +123,10 @@ def release_ids(shards: Iterable[Path]) -> set[str]:
 
 
 def write_candidates(path: Path, shards: Iterable[Path], kept: set[str]) -> None:
-    """Write the full rows of `kept`, sorted by instance id, holding a batch of them at a time.
+    """Write the full rows of `kept`, sorted by instance id, holding a row group of them at a time.
 
-    Survivors pass through a temporary file beside `path`, which is then read in the order of the ids through
-    a memory map: neither the order of the shards nor that of their rows shows in the result.
+    Survivors pass through a temporary file beside `path`, which is then read in the order of the ids: neither the
+    order of the shards nor that of their rows shows in the result.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}.unsorted")
@@ -137,25 +137,20 @@ def write_candidates(path: Path, shards: Iterable[Path], kept: set[str]) -> None
         scratch.unlink(missing_ok=True)
 
 
-def _spill(scratch: Path, shards: Iterable[Path], kept: set[str]) -> dict[str, tuple[int, int]]:
-    """Write the rows of `kept` as an Arrow file; returns batch and row of each id."""
-    places: dict[str, tuple[int, int]] = {}
+def _spill(scratch: Path, shards: Iterable[Path], kept: set[str]) -> dict[str, int]:
+    """Write the rows of `kept` as an Arrow file of one batch a row; returns the number of each id's batch."""
+    places: dict[str, int] = {}
     with pa.OSFile(str(scratch), "wb") as sink, pa.ipc.new_file(sink, SCHEMA) as writer:
-        number = 0
-        for batch in iter_batches(shards, SCHEMA.names):
-            rows = only_rows(batch, kept)
-            if not rows.num_rows:
-                continue
-            writer.write_batch(rows)
-            for row, name in enumerate(rows.column("instance_id").to_pylist()):
-                places[name] = (number, row)
-            number += 1
+        for batch in iter_batches(shards, SCHEMA.names, wanted=kept):
+            for row, name in enumerate(batch.column("instance_id").to_pylist()):
+                writer.write_batch(batch.slice(row, 1))
+                places[name] = len(places)
     return places
 
 
-def _in_order(scratch: Path, places: Sequence[tuple[int, int]]) -> Iterator[pa.RecordBatch]:
-    """The rows of an Arrow file at these places, in this order."""
-    with pa.memory_map(str(scratch)) as source, pa.ipc.open_file(source) as file:
+def _in_order(scratch: Path, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    """The batches of an Arrow file with these numbers, in this order."""
+    # No memory map: what it had read would count as this process's memory.
+    with pa.OSFile(str(scratch)) as source, pa.ipc.open_file(source) as file:
         for start in range(0, len(places), ROW_GROUP):
-            chosen = places[start : start + ROW_GROUP]
-            yield pa.concat_batches([file.get_batch(batch).slice(row, 1) for batch, row in chosen])
+            yield pa.concat_batches([file.get_batch(place) for place in places[start : start + ROW_GROUP]])

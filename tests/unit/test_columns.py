@@ -43,6 +43,24 @@ def test_only_the_columns_asked_for_are_read_in_small_batches(tmp_path: Path) ->
     assert sum(batch.num_rows for batch in batches) == 10
 
 
+def test_only_the_rows_wanted_are_read_and_repeated_ids_are_still_found(tmp_path: Path) -> None:
+    rows = [make_row(number) for number in range(40)]
+    shards = [
+        write_shard(tmp_path / "a.parquet", rows[:20], row_group_size=5),
+        write_shard(tmp_path / "b.parquet", rows[20:], row_group_size=5),
+    ]
+    wanted = {rows[number]["instance_id"] for number in (0, 7, 8, 33)}
+    for columns in (("instance_id", "PASS_TO_PASS"), ("instance_id", "patch")):
+        found = [row for batch in iter_batches(shards, columns, wanted=wanted) for row in batch.to_pylist()]
+        assert found == [
+            {name: row[name] for name in columns} for row in rows if row["instance_id"] in wanted
+        ]
+    assert list(iter_batches(shards, ("instance_id",), wanted=set())) == []
+    again = write_shard(tmp_path / "c.parquet", [rows[39]])
+    with pytest.raises(UserError, match=r"is in .*b\.parquet and again in .*c\.parquet"):
+        list(iter_batches([*shards, again], ("instance_id",), wanted=wanted))
+
+
 def test_large_types_and_foreign_metadata_are_read_as_the_plain_ones(tmp_path: Path) -> None:
     large = pa.schema(
         [

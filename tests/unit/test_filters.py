@@ -129,6 +129,26 @@ def test_a_test_named_twice_counts_once() -> None:
     assert test_count.reasons(batch_of([row]), 199) == ["too_many_tests"]
 
 
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from("abcdefgh"), max_size=9),
+            st.lists(st.sampled_from("efghijkl"), max_size=40),
+        )
+    ),
+    limit=st.integers(1, 12),
+    cut=st.integers(0, 3),
+)
+def test_tests_are_counted_as_a_set_would(
+    rows: list[tuple[list[str], list[str]]], limit: int, cut: int
+) -> None:
+    batch = batch_of([make_row(i, FAIL_TO_PASS=f, PASS_TO_PASS=p) for i, (f, p) in enumerate(rows)]).slice(
+        cut
+    )
+    expected = ["too_many_tests" if len({*f, *p}) > limit else None for f, p in rows[cut:]]
+    assert test_count.reasons(batch, limit) == expected
+
+
 def test_a_sliced_batch_is_counted_by_its_own_rows() -> None:
     rows = [make_row(i, PASS_TO_PASS=[f"t{j}" for j in range(i)]) for i in range(6)]
     assert test_count.reasons(batch_of(rows).slice(2, 3), 4) == [None, None, "too_many_tests"]

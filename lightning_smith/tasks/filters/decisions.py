@@ -52,25 +52,21 @@ def decide(
     """
     decided: dict[str, str | None] = {}
     wanted = None if previous is None else previous.kept
-    for batch in iter_batches(shards, tuple(dict.fromkeys(("instance_id", *columns)))):
-        rows = only_rows(batch, wanted)
-        if rows.num_rows:
-            decided.update(zip(rows.column("instance_id").to_pylist(), reasons(rows), strict=True))
-    if wanted is not None and (absent := wanted - decided.keys()):
+    for rows in iter_batches(shards, tuple(dict.fromkeys(("instance_id", *columns))), wanted=wanted):
+        decided.update(zip(rows.column("instance_id").to_pylist(), reasons(rows), strict=True))
+    found = Decisions(name, decided)
+    return found if previous is None else decisions_on(found, previous)
+
+
+def decisions_on(decisions: Decisions, previous: Decisions) -> Decisions:
+    """Of a filter's decisions those about the rows that `previous` kept; UserError if it kept any other row."""
+    kept = previous.kept
+    if absent := kept - decisions.reasons.keys():
         raise UserError(
-            f"the filter {previous.filter if previous else ''} kept {min(absent)}, which no shard holds: "
+            f"the filter {previous.filter} kept {min(absent)}, which no shard holds: "
             "its decisions were made from other shards, so run it again"
         )
-    return Decisions(name, decided)
-
-
-def only_rows(batch: pa.RecordBatch, wanted: set[str] | None) -> pa.RecordBatch:
-    """The rows of a batch whose instance id is wanted (None: all)."""
-    if wanted is None:
-        return batch
-    return batch.filter(
-        pa.array([name in wanted for name in batch.column("instance_id").to_pylist()], pa.bool_())
-    )
+    return Decisions(decisions.filter, {name: decisions.reasons[name] for name in kept})
 
 
 def write_decisions(path: Path, decisions: Decisions) -> None:

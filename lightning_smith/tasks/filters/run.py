@@ -40,9 +40,13 @@ def run_filter(
 ) -> Decisions:
     """Decide, write the decisions, and print one line of counts."""
     before = read_decisions(previous) if previous else None
-    decisions = decide(name, shards, columns, reasons, before)
+    return write_with_counts(decide(name, shards, columns, reasons, before), out)
+
+
+def write_with_counts(decisions: Decisions, out: Path) -> Decisions:
+    """Write the decisions, and print one line of counts."""
     write_decisions(out, decisions)
     dropped = Counter(reason for reason in decisions.reasons.values() if reason is not None)
     counts = "".join(f", {count} {reason}" for reason, count in sorted(dropped.items()))
-    print(f"filter {name}: {len(decisions.reasons)} rows, {len(decisions.kept)} kept{counts}")
+    print(f"filter {decisions.filter}: {len(decisions.reasons)} rows, {len(decisions.kept)} kept{counts}")
     return decisions
