@@ -46,6 +46,11 @@ STYLE: Any = {
 }
 
 
+_PANELS_PER_LINE = 3
+_LEGEND_LINES = 3
+"""More series than this get a legend of two columns."""
+
+
 def read_rewards(path: Path | str) -> list[tuple[int, float]]:
     """(step, mean reward) of a training run's manifest; steps without a valid rollout are left out."""
     found = [(row.get("step"), row.get("reward")) for row in read_json(path)["metrics"]["steps"]]
@@ -108,10 +113,15 @@ def draw_rewards(runs: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     if not runs:
         raise UserError("no training run has a step with a reward yet: train first")
     with _style():
-        figure, panels = _new_figure(max(4.6, 4.2 * len(runs)), 3.5, len(runs))
-        for index, (axes, name) in enumerate(zip(panels, runs, strict=True)):
+        columns = min(len(runs), _PANELS_PER_LINE)
+        lines = -(-len(runs) // columns)
+        figure, panels = _new_figure(max(4.6, 4.2 * columns), 3.5 * lines, columns, lines)
+        for index, (axes, name) in enumerate(zip(panels, sorted(runs), strict=False)):
             _fill_rewards(axes, name, runs[name], index)
-        panels[0].set_ylabel("mean reward of the step's rollouts")
+        for axes in panels[::columns]:
+            axes.set_ylabel("mean reward of the step's rollouts")
+        for axes in panels[len(runs) :]:
+            axes.remove()
         return _svg(figure)
 
 
@@ -147,7 +157,10 @@ def draw_evaluation(rows: Sequence[Mapping[str, str]]) -> str:
     measured = [row for row in rows if row["origin"] == "measured"]
     published = [row for row in rows if row["origin"] == "published"]
     with _style():
-        figure, panels = _new_figure(8.8 if published else 5.0, 3.8, 2 if published else 1)
+        most = max(len({row["recipe"] for row in measured}), len({row["model"] for row in published}))
+        legend_lines = -(-most // 2) if most > _LEGEND_LINES else most
+        height = 3.6 + 0.24 * legend_lines
+        figure, panels = _new_figure(8.8 if published else 5.0, height, 2 if published else 1)
         panels[0].set_title("Measured here" + ("\n" if published else ""))
         panels[0].set_ylabel("resolved, % (bars: 95 % intervals)")
         _fill_series(panels[0], measured, key="recipe", filled=True)
@@ -166,7 +179,7 @@ def _fill_series(axes: Axes, rows: Sequence[Mapping[str, str]], *, key: str, fil
     for index, name in enumerate(names):
         series = sorted((row for row in rows if row[key] == name), key=lambda row: int(row["step"]))
         # A small shift keeps the intervals of two series at one step apart.
-        shift = (index - (len(names) - 1) / 2) * 0.02 * width
+        shift = (index - (len(names) - 1) / 2) * min(0.02, 0.06 / len(names)) * width
         steps = [int(row["step"]) + shift for row in series]
         rates = [100 * float(row["rate"]) for row in series]
         errors = [[_reach(row, side) for row in series] for side in ("rate_low", "rate_high")]
@@ -188,7 +201,13 @@ def _fill_series(axes: Axes, rows: Sequence[Mapping[str, str]], *, key: str, fil
         )
     axes.set_xlabel("optimizer step")
     axes.set_xticks(sorted({int(row["step"]) for row in rows}))
-    axes.legend(loc="lower right", fontsize=10)
+    # Below the panel: inside it there is no place that no interval reaches.
+    axes.legend(
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=2 if len(names) > _LEGEND_LINES else 1,
+        fontsize=10,
+    )
 
 
 def _reach(row: Mapping[str, str], side: str) -> float:
@@ -209,12 +228,15 @@ def _style() -> Any:
     return mpl.rc_context(STYLE)
 
 
-def _new_figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of `panels` side by side with one y axis; no window system and no global state is involved."""
+def _new_figure(width: float, height: float, panels: int = 1, lines: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure of `panels` side by side in each of `lines`, line by line, with one y axis.
+
+    No window system and no global state is involved.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, list(figure.subplots(1, panels, sharey=True, squeeze=False)[0])
+    return figure, list(figure.subplots(lines, panels, sharey=True, squeeze=False).flat)
 
 
 def _svg(figure: Figure) -> str:

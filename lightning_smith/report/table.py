@@ -21,11 +21,21 @@ GAP_NAMES = {"max": "largest", "mean": "mean", "k3": "k3 estimate of the KL dive
 metrics, and `gap_<key>_replay` with the recorded experts replayed."""
 
 
+SIGNIFICANCE = 0.05
+"""Where an exact p agrees with a 95 % interval that excludes 0."""
+
+
 def claim(row: Row, checkpoints_compared: int) -> str:
-    """What a comparison shows, in one sentence that claims nothing beyond its interval."""
+    """What a comparison shows, in one sentence that claims nothing beyond its interval and its exact test.
+
+    The interval is a normal approximation: with few discordant pairs it can exclude 0 where the exact test
+    does not reject, and the sentence then says so.
+    """
     assert row.comparison is not None
     result, item = row.comparison, row.checkpoint
     inside = "excludes 0" if result.normal.excludes_zero else "includes 0"
+    if result.normal.excludes_zero != (result.p_value < SIGNIFICANCE):
+        inside += ", but the exact test does not agree, so nothing is claimed"
     corrected = ""
     if checkpoints_compared > 1:
         corrected = f", {p_text(row.p_holm)} after Holm's correction for {checkpoints_compared} checkpoints"
