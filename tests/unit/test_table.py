@@ -85,7 +85,9 @@ def test_nothing_is_claimed_where_the_exact_test_does_not_agree_with_the_interva
     few = Checkpoint("moe", "moe", 64, 1024, evaluation("few", range(5, 253)))
     _, row = make_rows([BASE, few], seed=0)
     assert row.comparison and row.comparison.normal.excludes_zero
-    assert "+0.1 to +3.5, excludes 0, but the exact test does not agree, so nothing is claimed" in claim(row, 1)
+    assert "+0.1 to +3.5, excludes 0, but the exact test does not agree, so nothing is claimed" in claim(
+        row, 1
+    )
     assert "p 0.064; 14 instances better, 5 worse" in claim(row, 1)
 
 
