@@ -41,6 +41,11 @@ class Progress:
             self._printed = now
             self._print()
 
+    def skip(self, n: int = 1) -> None:
+        """Count `n` items that an earlier run finished; they have no part in the rate."""
+        self.done += n
+        self._first += n
+
     def close(self) -> None:
         """Print the final line."""
         self._print()

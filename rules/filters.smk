@@ -8,6 +8,7 @@ OUTPUTS  {data}/funnel.tsv, {data}/candidates.parquet
 FILTERS = [*PUBLISHED]
 FILTERS += ["bug_in_tests"] if config["filters"]["bug_in_tests"] else []
 FILTERS += ["overlap"] if config["filters"]["overlap"] != "none" else []
+FILTERS += [name for name in ("gradable", "validated") if config["filters"][name]]
 
 
 def filter_before(name):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from lightning_smith.files import dump_json, write_atomic
 
@@ -44,8 +45,23 @@ class TestRun:
     """Whether an earlier run is told again; `wall_s` is that one's."""
 
 
+class RunStore(Protocol):
+    """Gives the test run of a key."""
+
+    def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
+        """What `make` returns, or returned when the same key was asked for before."""
+        ...
+
+
+class FreshRuns:
+    """RunStore that keeps nothing: whoever compares runs of one patch must not be told the first one again."""
+
+    def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
+        return make()
+
+
 class GradeStore:
-    """Test runs in files below a folder.
+    """RunStore: test runs in files below a folder.
 
     Args:
         folder: made if absent; shared by all processes that grade.

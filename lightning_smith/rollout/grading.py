@@ -26,12 +26,19 @@ from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.bwrap import Bwrap, Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
 from lightning_smith.rollout.diff import apply_diff, scan
-from lightning_smith.rollout.grades import GradeStore, TestRun
+from lightning_smith.rollout.grades import GradeStore, RunStore, TestRun
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.protection import Protection, restore
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import WALL_FACTOR
-from lightning_smith.rollout.statuses import END_MARK, PASSING, START_MARK, plain_text, read_statuses
+from lightning_smith.rollout.statuses import (
+    END_MARK,
+    PASSING,
+    START_MARK,
+    grader_text,
+    plain_text,
+    read_statuses,
+)
 from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.workspace import python_environment
 
@@ -46,7 +53,6 @@ TESTS_ERRORED = ">>>>> Tests Errored"
 TESTS_TIMED_OUT = ">>>>> Tests Timed Out"
 EXIT_CODE = ">>>>> Test Exit Code"
 
-_MARK = ">>>>> "
 _KEEP_BYTES = 8_000_000
 
 TEST_OPTIONS = (
@@ -85,7 +91,7 @@ def run_tests(
     task: RolloutTask,
     image: LocalImage,
     diff: bytes,
-    store: GradeStore,
+    store: RunStore,
     sandbox: Bwrap,
     *,
     timeout_s: float,
@@ -168,7 +174,7 @@ def _pristine(task: RolloutTask, image: LocalImage, tree: Path) -> None:
 
 def _judge(task: RolloutTask, done: Completed, canary: Canary, header: list[str]) -> TestRun:
     """Turn pytest's output into a log and a verdict on its credibility."""
-    output = plain_text(done.output).replace(_MARK, _MARK.replace(" ", "_")).replace("\r", " ")
+    output = grader_text(done.output)
     statuses = read_statuses(output.encode(), {*task.tests, *_ids(canary)})
     reading = canary.read(statuses, done.returncode)
     claims = any(statuses.get(test) in PASSING for test in task.tests)

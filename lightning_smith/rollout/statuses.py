@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable
 
 START_MARK = ">>>>> Start Test Output"
 END_MARK = ">>>>> End Test Output"
+_MARK = ">>>>> "
 
 PASSING = frozenset({"PASSED", "XFAIL"})
 """Statuses of a test that passed, as the official harnesses count."""
@@ -58,6 +59,11 @@ def read_statuses(log: bytes, known: Collection[str] = ()) -> dict[str, str]:
 def plain_text(log: bytes) -> str:
     """A log as text: without escapes, undecodable bytes as U+FFFD, CR LF as LF."""
     return _ESCAPE.sub("", log.decode("utf-8", "replace")).replace("\r\n", "\n")
+
+
+def grader_text(output: bytes) -> str:
+    """What tests printed, as the grader reads and keeps it: nothing in it looks like a mark of an eval script."""
+    return plain_text(output).replace(_MARK, _MARK.replace(" ", "_")).replace("\r", " ")
 
 
 def split_log(text: str) -> tuple[list[str], list[str], list[str]]:

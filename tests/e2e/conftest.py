@@ -22,15 +22,15 @@ def padded(parent: Path, length: int) -> Path:
     return parent / ("x" * (length - len(str(parent)) - 1))
 
 
-@pytest.fixture(scope="session")
-def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+def make_workflow(tmp_path_factory: pytest.TempPathFactory, name: str) -> Workflow:
     """Its path has 150 characters, a blank and an é among them, and the temporary folder's 120."""
     clones, temporary = tmp_path_factory.mktemp("a clone, é"), tmp_path_factory.mktemp("temporary")
-    clone = Workflow(copy_checkout(padded(clones, 150)), padded(temporary, 120))
+    clone = Workflow(copy_checkout(padded(clones, 150)), padded(temporary, 120), name)
     clone.temporary.mkdir()
-    for name in ENVIRONMENTS:
-        write_json(clone.work / "envs" / f"{name}.json", create(ROOT / "envs" / name))
-        (clone.folder / "envs" / name / ".venv").symlink_to(ROOT / "envs" / name / ".venv")
+    for environment in ENVIRONMENTS:
+        made = create(ROOT / "envs" / environment)
+        write_json(clone.work / "envs" / f"{environment}.json", made)
+        (clone.folder / "envs" / environment / ".venv").symlink_to(ROOT / "envs" / environment / ".venv")
     sdists = ROOT / "work" / "mini" / "sdists"
     if sdists.is_dir():
         shutil.copytree(sdists, clone.work / "sdists")
@@ -49,3 +49,15 @@ def daemon() -> Iterator[Daemon]:
 def docker_image_name(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Name of the tiny image as a Docker image of SWE-smith's layout."""
     return docker_image.build(daemon, tmp_path_factory.mktemp("docker"))
+
+
+@pytest.fixture(scope="session")
+def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """The tiny experiment."""
+    return make_workflow(tmp_path_factory, "tiny")
+
+
+@pytest.fixture(scope="session")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """The data funnel with every filter on."""
+    return make_workflow(tmp_path_factory, "certified")

@@ -1,4 +1,4 @@
-"""The tiny experiment in a clone of the repository."""
+"""A tiny experiment, tests/data/<name>.yaml, in a clone of the repository."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = ("config/mini.yaml", "tests/data/tiny.yaml")
 ENVIRONMENTS = ("mini", "eval", "testbed")
 
 
 class Workflow:
-    """The tiny experiment in a clone: starts runs, and ends them as a user or a power cut would."""
+    """An experiment in a clone: starts runs, and ends them as a user or a power cut would."""
 
-    def __init__(self, folder: Path, temporary: Path) -> None:
-        self.temporary = temporary
+    def __init__(self, folder: Path, temporary: Path, name: str = "tiny") -> None:
+        self.temporary, self.name = temporary, name
         self.folder, self.data, self.work, self.results = (
             folder,
-            folder / "data/tiny",
-            folder / "work/tiny",
-            folder / "results/tiny",
+            folder / "data" / name,
+            folder / "work" / name,
+            folder / "results" / name,
         )
         # The clone runs its own scripts and package in this checkout's environments, which must stay as they are.
         self.environment = {
@@ -34,7 +33,7 @@ class Workflow:
         }
 
     def command(self, *targets: str) -> list[str]:
-        configs = ["--configfile", *CONFIGS]
+        configs = ["--configfile", "config/mini.yaml", f"tests/data/{self.name}.yaml"]
         return [sys.executable, "-m", "snakemake", "--profile", "mini", *configs, "--", *targets]
 
     def start(self, *targets: str, log: str = "run.log") -> subprocess.Popen[bytes]:

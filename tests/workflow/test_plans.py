@@ -64,7 +64,31 @@ def test_filters_that_are_switched_on_are_in_the_plan_and_others_are_not(checkou
 
     published = {"filter_statement", "filter_branch", "filter_test_count"}
     assert planned() == published
-    assert planned("tests/data/tiny.yaml") == published | {"filter_bug_in_tests", "filter_overlap"}
+    row_filters = {"filter_bug_in_tests", "filter_overlap", "filter_gradable"}
+    assert planned("tests/data/tiny.yaml") == published | row_filters
+    assert planned("tests/data/certified.yaml") == published | row_filters | {"filter_validated"}
+
+
+@pytest.mark.parametrize(("backend", "environments"), [("local", {"testbed"}), ("docker", {"smith"})])
+def test_certified_filters_have_a_plan_for_each_kind_of_images(
+    checkout: Path, tmp_path: Path, backend: str, environments: set[str]
+) -> None:
+    """Docker images need SWE-smith's registry of profiles, the miniature's say themselves how they are tested."""
+    (tmp_path / "x.yaml").write_text(f"backends: {{images: {backend}}}\nvalidation: {{parts: 3}}\n")
+    files = ["--configfile", "config/mini.yaml", "tests/data/certified.yaml", str(tmp_path / "x.yaml")]
+    plan = snakemake("--profile", "mini", *files, "-n", "--", "prepare_data", cwd=checkout)
+    assert plan.returncode == 0, plan.stderr[-2000:]
+    text = plan.stdout + plan.stderr
+    jobs = dict(re.findall(r"^(\w+) +(\d+)$", text, re.M))
+    expected = {"list_profiles": "1", "filter_gradable": "1", "validate_tasks": "3", "filter_validated": "1"}
+    assert {name: jobs.get(name) for name in expected} == expected
+    assert set(re.findall(r"environment (\w+): installing", text)) == environments
+
+
+def test_the_published_configuration_certifies_nothing(checkout: Path) -> None:
+    plan = snakemake("--profile", "k8s", "-n", "--quiet", "host", "--", "prepare_data", cwd=checkout)
+    assert plan.returncode == 0, plan.stderr[-2000:]
+    assert not re.search("gradable|validate|list_profiles", plan.stdout + plan.stderr)
 
 
 def test_every_public_target_is_listed_with_a_sentence(checkout: Path) -> None:

@@ -6,12 +6,21 @@ A filter module has a NAME, the COLUMNS that it reads, the REASONS for which it 
 
 from __future__ import annotations
 
-from lightning_smith.tasks.filters import branch, bug_in_tests, overlap, statement, test_count
+from lightning_smith.tasks.filters import (
+    branch,
+    bug_in_tests,
+    gradable,
+    overlap,
+    statement,
+    test_count,
+    validated,
+)
 
 PUBLISHED = (statement.NAME, branch.NAME, test_count.NAME)
 """Filters of the published recipe; the others are switched on in the configuration."""
 
 REASONS_BY_FILTER: dict[str, tuple[str, ...]] = {
-    module.NAME: module.REASONS for module in (statement, branch, test_count, bug_in_tests, overlap)
+    module.NAME: module.REASONS
+    for module in (statement, branch, test_count, bug_in_tests, overlap, gradable, validated)
 }
 """Every reason of every filter, in the order in which the ledger lists them."""

@@ -1,0 +1,334 @@
+"""Whether tasks are what they say: the gold patch passes and no patch at all does not, several times over.
+
+    rooms = LocalRooms(images, timeout_s=15, scratch=scratch)
+    validate(lambda: buggy_tasks(shards, wanted), rooms, ValidationLog(path), runs=2, workers=2, total=len(wanted))
+
+A run takes the way of a rollout: a workspace at the task's branch, where the bug's patch is reversed by a command
+(or none is given), a diff taken by the harness, and the grader of rollouts. Each run has both to itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import hash_json
+from lightning_smith.images.catalogue import ImageCatalogue
+from lightning_smith.progress import Progress
+from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.rollout.diff import DiffRefusedError
+from lightning_smith.rollout.grades import FreshRuns, TestRun
+from lightning_smith.rollout.grading import GRADER_VERSION, decide, run_tests
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.stage import REPOSITORY
+from lightning_smith.rollout.statuses import PASSING, read_statuses
+from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.workspace import BwrapWorkspace, Observation, Workspace
+from lightning_smith.tasks.columns import SCHEMA, iter_batches
+from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord
+
+HOPELESS_AFTER = 16
+"""So many records without a verdict at the start, and none with one, mean a broken machine."""
+
+_EXAMPLES = 5
+_REVERSE_TIMEOUT_S = 120.0
+_WINDOW_FACTOR = 4
+_LINE = 76
+
+# The ways in which SWE-smith's harness applies a gold patch: git, or else patch with some tolerance.
+_REVERSE = """
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 LC_ALL=C.UTF-8
+base64 -d > /tmp/bug.diff <<'END' || exit 3
+{data}
+END
+git apply --reverse --verbose --whitespace=nowarn /tmp/bug.diff && exit 0
+command -v patch >/dev/null || exit 1
+echo 'trying patch --reverse --fuzz=5'
+patch --batch --reverse --fuzz=5 --no-backup-if-mismatch --reject-file=- -p1 -i /tmp/bug.diff || exit 1
+"""
+
+
+@dataclass(frozen=True)
+class BuggyTask:
+    """A task and the patch that made its bug."""
+
+    task: RolloutTask
+    bug: bytes
+
+
+class Rooms(Protocol):
+    """Where tasks are validated. Its UserErrors are the machine's, never the task's."""
+
+    timeout_s: float
+    """Of one test run."""
+
+    def image_digest(self, task: RolloutTask) -> str:
+        """Digest of the task's image; UserError if there is none."""
+        ...
+
+    def workspace(self, task: RolloutTask) -> AbstractContextManager[Workspace]:
+        """A workspace of its own at the task's branch."""
+        ...
+
+    def test(self, task: RolloutTask, diff: bytes) -> TestRun:
+        """The task's tests on a pristine tree with `diff` applied, run anew at each call."""
+        ...
+
+
+class LocalRooms:
+    """Rooms in bubblewrap, over the images under one folder.
+
+    Args:
+        images: folder of the local images.
+        timeout_s: as in `grading.run_tests`.
+        scratch: where trees go if /dev/shm is full.
+        testbed_python: interpreter that the tests run with; that of envs/testbed if absent.
+    """
+
+    def __init__(
+        self, images: Path, *, timeout_s: float, scratch: Path, testbed_python: Path | None = None
+    ) -> None:
+        self.timeout_s = timeout_s
+        self._images, self._scratch = ImageCatalogue(images), scratch
+        self._sandbox = Bwrap.find(testbed_python or REPOSITORY / "envs/testbed/.venv/bin/python")
+        self._store = FreshRuns()
+
+    def image_digest(self, task: RolloutTask) -> str:
+        return self._images[task.image_name].digest
+
+    @contextmanager
+    def workspace(self, task: RolloutTask) -> Iterator[Workspace]:
+        image = self._images[task.image_name]
+        with (
+            Scratch(self._scratch) as scratch,
+            BwrapWorkspace(self._sandbox, image, task.instance_id, scratch / "validation") as workspace,
+        ):
+            yield workspace
+
+    def test(self, task: RolloutTask, diff: bytes) -> TestRun:
+        image = self._images[task.image_name]
+        return run_tests(
+            task, image, diff, self._store, self._sandbox, timeout_s=self.timeout_s, scratch=self._scratch
+        )
+
+
+def buggy_tasks(shards: Iterable[Path], wanted: set[str]) -> Iterator[BuggyTask]:
+    """The wanted tasks of a release, a batch of rows in memory at a time."""
+    columns = [name for name in SCHEMA.names if name != "problem_statement"]
+    for batch in iter_batches(shards, columns, wanted=wanted):
+        for row in batch.to_pylist():
+            yield BuggyTask(RolloutTask.from_row(row, f"row {row['instance_id']}"), row["patch"].encode())
+
+
+def part_of(instance_ids: Iterable[str], shard: int, shards: int) -> set[str]:
+    """Shard `shard` of `shards` equal parts: neighbours in the alphabet, so that few images are in each."""
+    ids = sorted(instance_ids)
+    return set(ids[len(ids) * shard // shards : len(ids) * (shard + 1) // shards])
+
+
+def validate(
+    tasks: Callable[[], Iterable[BuggyTask]],
+    rooms: Rooms,
+    log: ValidationLog,
+    *,
+    runs: int,
+    workers: int,
+    total: int,
+    retries: int = 2,
+) -> list[ValidationRecord]:
+    """Run what the log lacks, `workers` at a time; returns a record for each task, patch and run, sorted.
+
+    `tasks` gives the tasks anew at each call, `total` is their number. All tasks are run once before any is run
+    again, so that a fault that comes and goes with the hour shows. A run without a verdict is repeated up to
+    `retries` times. Raises UserError if the first `HOPELESS_AFTER` have none.
+    """
+    progress = Progress("validate", total * runs * len(Patch), unit="test runs")
+    wanted: list[ValidationRecord] = []
+    failures, worked = 0, False
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            todo = _todo(tasks, rooms, log, runs, wanted, progress)
+            for record in _bounded(
+                pool, todo, lambda item: _certain(*item, retries), workers * _WINDOW_FACTOR
+            ):
+                log.append(record)
+                wanted.append(record)
+                passed = float(record.outcome is Outcome.SOLVED)
+                gold = record.patch is Patch.GOLD
+                progress.step(gold=passed if gold else None, empty=None if gold else passed)
+                failures, worked = failures + (not record.valid), worked or record.valid
+                if not worked and failures >= HOPELESS_AFTER:
+                    raise UserError(
+                        f"the first {failures} test runs all failed without a verdict, the last one "
+                        f"({record.instance_id}) with: {record.error}"
+                    )
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    progress.close()
+    return sorted(wanted, key=lambda record: record.key)
+
+
+def refuse_invalid(records: list[ValidationRecord], log: Path, max_invalid_fraction: float) -> None:
+    """Raise UserError if more than a fraction of the records has no verdict, with one of the causes."""
+    invalid = [record for record in records if not record.valid]
+    if len(invalid) > max_invalid_fraction * len(records):
+        example = invalid[-1]
+        raise UserError(
+            f"{len(invalid)} of {len(records)} test runs have no verdict after all retries (allowed: "
+            f"{max_invalid_fraction:.1%}), such as {example.instance_id} with its {example.patch} patch "
+            f"({example.error}): remedy that and run the same command again, {log} keeps the others"
+        )
+
+
+_Item = tuple[BuggyTask, Patch, int, Rooms]
+
+
+def _todo(
+    tasks: Callable[[], Iterable[BuggyTask]],
+    rooms: Rooms,
+    log: ValidationLog,
+    runs: int,
+    wanted: list[ValidationRecord],
+    progress: Progress,
+) -> Iterator[_Item]:
+    """What the log lacks; what it has goes to `wanted`."""
+    for run in range(runs):
+        for buggy in tasks():
+            inputs = _inputs(buggy, rooms)
+            for patch in Patch:
+                key = buggy.task.instance_id, patch.value, run
+                known = log.get(key)
+                if known is not None and log.done(key, inputs):
+                    wanted.append(known)
+                    progress.skip()
+                else:
+                    yield buggy, patch, run, rooms
+
+
+def _bounded[T, R](
+    pool: ThreadPoolExecutor, items: Iterable[T], work: Callable[[T], R], window: int
+) -> Iterator[R]:
+    """Results in order of their end; at most `window` items are taken ahead."""
+    source = iter(items)
+    active: set[Future[R]] = {pool.submit(work, item) for item in islice(source, window)}
+    while active:
+        ended, active = wait(active, return_when=FIRST_COMPLETED)
+        for future in ended:
+            yield future.result()
+        active |= {pool.submit(work, item) for item in islice(source, len(ended))}
+
+
+def _certain(buggy: BuggyTask, patch: Patch, run: int, rooms: Rooms, retries: int) -> ValidationRecord:
+    """A record with a verdict if one of the tries gives any."""
+    record = validate_once(buggy, patch, run, rooms)
+    for _ in range(retries):
+        if record.valid:
+            break
+        record = validate_once(buggy, patch, run, rooms)
+    return record
+
+
+def validate_once(buggy: BuggyTask, patch: Patch, run: int, rooms: Rooms) -> ValidationRecord:
+    """One run of one patch. A failure of the machine is the outcome GRADER_ERROR."""
+    started_s = time.monotonic()
+    task, outcome = buggy.task, Outcome.UNSOLVED
+    tested: TestRun | None = None
+    try:
+        diff, error = _take_diff(buggy, patch, rooms)
+        if error is None:
+            tested = rooms.test(task, diff)
+            outcome = decide(task, tested)
+            error = None if tested.applied else "the diff of the workspace does not apply in the grader"
+    except DiffRefusedError as refused:
+        error = str(refused)
+    except UserError as failure:
+        outcome, error = Outcome.GRADER_ERROR, str(failure)
+    except OSError as failure:
+        if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        outcome, error = Outcome.GRADER_ERROR, f"{type(failure).__name__}: {failure}"
+    tests = dict.fromkeys(task.tests)
+    statuses = read_statuses(tested.log, tests) if tested is not None else {}
+    passed = sorted(test for test in tests if statuses.get(test) in PASSING)
+    failed = [test for test in tests if statuses.get(test) not in PASSING] if tested is not None else []
+    if tested is not None and tested.timed_out:
+        error = "the tests were stopped at their time limit"
+    return ValidationRecord(
+        instance_id=task.instance_id,
+        patch=patch,
+        run=run,
+        outcome=outcome,
+        inputs_sha256=_inputs(buggy, rooms),
+        image_digest=_digest(task, rooms),
+        failed=len(failed) if tested is not None and tested.applied else None,
+        failed_tests=tuple(failed[:_EXAMPLES]),
+        passed_sha256=hash_json(passed) if tested is not None and tested.returncode is not None else None,
+        wall_s=round(time.monotonic() - started_s, 3),
+        error=error,
+    )
+
+
+def _take_diff(buggy: BuggyTask, patch: Patch, rooms: Rooms) -> tuple[bytes, str | None]:
+    """The diff that the patch leaves, or why there is none. UserError if the workspace fails."""
+    with rooms.workspace(buggy.task) as workspace:
+        if patch is Patch.GOLD:
+            observation = workspace.execute(reverse_command(buggy.bug), _REVERSE_TIMEOUT_S)
+            if observation.stopped is not None:
+                raise UserError(
+                    f"reversing the bug of {buggy.task.instance_id} was stopped: it {observation.stopped}"
+                )
+            if observation.returncode == 1:
+                return b"", f"the bug's patch cannot be reversed: {_last_line(observation)}"
+            if observation.returncode != 0:
+                raise UserError(
+                    f"reversing the bug of {buggy.task.instance_id} ended with {observation.returncode}: "
+                    f"{_last_line(observation)}"
+                )
+        diff = workspace.diff()
+    if patch is Patch.EMPTY and diff:
+        raise UserError(f"the workspace of {buggy.task.instance_id} has changes before any command ran")
+    return diff, None
+
+
+def reverse_command(bug: bytes) -> str:
+    """Shell script that takes a patch back in the current folder; exit status 1 if that does not work."""
+    data = base64.b64encode(bug).decode()
+    lines = [data[start : start + _LINE] for start in range(0, len(data), _LINE)]
+    return _REVERSE.format(data="\n".join(lines))
+
+
+def _last_line(observation: Observation) -> str:
+    return observation.output.decode("utf-8", "replace").strip().split("\n")[-1][:200]
+
+
+def _digest(task: RolloutTask, rooms: Rooms) -> str:
+    try:
+        return rooms.image_digest(task)
+    except UserError:
+        return ""
+
+
+def _inputs(buggy: BuggyTask, rooms: Rooms) -> str:
+    """Hash of all that the outcome depends on."""
+    return hash_json(
+        {
+            "grader": GRADER_VERSION,
+            "instance_id": buggy.task.instance_id,
+            "tests": sorted(buggy.task.tests),
+            "image": _digest(buggy.task, rooms),
+            "bug": hashlib.sha256(buggy.bug).hexdigest(),
+            "timeout_s": rooms.timeout_s,
+        }
+    )

@@ -1,0 +1,119 @@
+"""Filters that certify tasks, off unless the configuration names them: can the harness grade them, and do they hold.
+
+INPUTS   {data}/raw/train-*.parquet, {data}/filters/*.tsv, images
+OUTPUTS  {data}/profiles.json, {data}/odd_test_ids.jsonl, {data}/validation/{part}.jsonl,
+         {data}/filters/{gradable,validated}.tsv
+"""
+
+# SWE-smith's registry lives in an environment of its own; local images say themselves how their tests are run.
+IN_SMITH = (
+    "" if BACKENDS["images"] == "local" else "uv run --frozen --project envs/smith "
+)
+SMITH = [f"{WORK}/envs/smith.json"] if IN_SMITH else []
+VALIDATION_PARTS = list(range(config["validation"]["parts"]))
+
+
+rule list_profiles:
+    """Write how the tests of each repository of the release are run and read."""
+    input:
+        shards=RAW,
+        images=local_images("train"),
+        environment=SMITH,
+    output:
+        f"{DATA}/profiles.json",
+    log:
+        f"{LOGS}/list_profiles.log",
+    resources:
+        machine="any",
+    params:
+        work=WORK,
+        run=IN_SMITH,
+        images=BACKENDS["images"],
+    message:
+        "list the profiles of the release's repositories"
+    shell:
+        "{params.run}python scripts/list_profiles.py --shards {input.shards:q} --images-backend {params.images}"
+        " --images {params.work}/images --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule filter_gradable:
+    """Drop rows that the harness cannot grade."""
+    input:
+        shards=RAW,
+        previous=lambda wildcards: filter_before("gradable"),
+        profiles=rules.list_profiles.output,
+        images=local_images("train"),
+        environment=SMITH,
+    output:
+        decisions=f"{DATA}/filters/gradable.tsv",
+        odd=f"{DATA}/odd_test_ids.jsonl",
+    log:
+        f"{LOGS}/filter_gradable.log",
+    resources:
+        machine="any",
+    params:
+        work=WORK,
+        run=IN_SMITH,
+        images=BACKENDS["images"],
+    message:
+        "filter: gradable by the harness"
+    shell:
+        "{params.run}python scripts/filter_gradable.py --shards {input.shards:q} --previous {input.previous:q}"
+        " --profiles {input.profiles:q} --images-backend {params.images} --images {params.work}/images"
+        " --odd {output.odd:q} --out {output.decisions:q} 2>&1 | tee -i {log:q}"
+
+
+rule validate_tasks:
+    """Test the gold patch, and no patch at all, of a part of the tasks, several times over."""
+    input:
+        shards=RAW,
+        previous=lambda wildcards: filter_before("validated"),
+        images=local_images("train"),
+        environments=TESTBED,
+    output:
+        f"{DATA}/validation/{{part}}.jsonl",
+    log:
+        f"{LOGS}/validate_tasks/{{part}}.log",
+    benchmark:
+        f"{WORK}/benchmarks/validate_tasks/{{part}}.tsv"
+    wildcard_constraints:
+        part=r"\d+",
+    threads: 2
+    resources:
+        machine="A",
+    params:
+        work=WORK,
+        workspace=BACKENDS["workspace"],
+        parts=len(VALIDATION_PARTS),
+        runs=config["validation"]["runs"],
+        max_invalid=config["validation"]["max_invalid_fraction"],
+        timeout_s=config["agent"]["grading_timeout_s"],
+    message:
+        "validate tasks, part {wildcards.part} of {params.parts}"
+    shell:
+        "python scripts/validate_tasks.py --shards {input.shards:q} --previous {input.previous:q} --part {wildcards.part}"
+        " --parts {params.parts} --runs {params.runs} --timeout {params.timeout_s} --workspace {params.workspace}"
+        " --images {params.work}/images --scratch {params.work}/validation/scratch --workers {threads}"
+        " --max-invalid-fraction {params.max_invalid} --log {params.work}/validation/{wildcards.part}.jsonl"
+        " --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule filter_validated:
+    """Drop rows whose gold patch does not pass, whose bug does not fail, or whose test runs disagree."""
+    input:
+        shards=RAW,
+        previous=lambda wildcards: filter_before("validated"),
+        logs=[f"{DATA}/validation/{part}.jsonl" for part in VALIDATION_PARTS],
+    output:
+        f"{DATA}/filters/validated.tsv",
+    log:
+        f"{LOGS}/filter_validated.log",
+    resources:
+        machine="any",
+    params:
+        runs=config["validation"]["runs"],
+    message:
+        "filter: gold patch passes, empty patch does not"
+    shell:
+        "python scripts/filter_validated.py --shards {input.shards:q} --previous {input.previous:q} --logs {input.logs:q}"
+        " --runs {params.runs} --out {output:q} 2>&1 | tee -i {log:q}"

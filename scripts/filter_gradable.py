@@ -1,0 +1,56 @@
+"""Filter: drop rows that the official harness cannot grade.
+
+For Docker images (--images-backend docker) run it in envs/smith, which has SWE-smith's parsers.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pyarrow as pa
+
+from lightning_smith.backends import profile_source
+from lightning_smith.errors import run_script
+from lightning_smith.files import write_jsonl
+from lightning_smith.tasks.filters import gradable
+from lightning_smith.tasks.filters.run import add_common_flags, run_filter
+from lightning_smith.tasks.profiles import read_profiles
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    add_common_flags(parser)
+    parser.add_argument("--profiles", type=Path, required=True, help="table of scripts/list_profiles.py")
+    parser.add_argument("--images-backend", required=True, help="backends.images of the configuration")
+    parser.add_argument("--images", type=Path, required=True, help="folder of local images")
+    parser.add_argument(
+        "--odd",
+        type=Path,
+        required=True,
+        help="JSON lines: an id that cannot be read back, for each such row",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    profiles = read_profiles(args.profiles)
+    odd_ids = gradable.OddIds(profile_source(args.images_backend, args.images))
+    found: dict[str, gradable.Judgement] = {}
+
+    def reasons(batch: pa.RecordBatch) -> list[str | None]:
+        judged = gradable.judge(batch, profiles, odd_ids)
+        ids = batch.column("instance_id").to_pylist()
+        found.update((name, each) for name, each in zip(ids, judged, strict=True) if each.test is not None)
+        return [each.reason for each in judged]
+
+    run_filter(gradable.NAME, args.shards, gradable.COLUMNS, reasons, args.previous, args.out)
+    rows = (
+        {"instance_id": name, "test": each.test, "why": each.detail} for name, each in sorted(found.items())
+    )
+    write_jsonl(args.odd, rows)
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,68 @@
+"""Test the gold patch, and no patch at all, of a part of a release's tasks, several times over.
+
+Run it again after an interruption: it goes on from its log, and no run with a verdict is made twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from lightning_smith.backends import validation_rooms
+from lightning_smith.errors import UserError, run_script
+from lightning_smith.files import write_jsonl
+from lightning_smith.process import exit_when_orphaned, stage_lock
+from lightning_smith.rollout.validate import buggy_tasks, part_of, refuse_invalid, validate
+from lightning_smith.tasks.filters.decisions import read_decisions
+from lightning_smith.tasks.validation import ValidationLog, verdicts
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--shards", type=Path, nargs="+", required=True, help="parquet shards of the release")
+    add("--previous", type=Path, required=True, help="decisions of the filter before: what it kept is tested")
+    add("--part", type=int, default=0, help="which part of these tasks, from 0 (default %(default)s)")
+    add("--parts", type=int, default=1, help="number of parts (default %(default)s)")
+    add("--runs", type=int, required=True, help="test runs of each of a task's two patches")
+    add("--timeout", type=float, required=True, help="processor seconds of one test run")
+    add("--workspace", required=True, help="backends.workspace of the configuration")
+    add("--images", type=Path, required=True, help="folder of the images")
+    add("--scratch", type=Path, required=True, help="where trees go if /dev/shm is full")
+    add("--workers", type=int, default=2, help="test runs at a time (default %(default)s)")
+    add("--retries", type=int, default=2, help="of a test run without a verdict (default %(default)s)")
+    add("--max-invalid-fraction", type=float, default=0.0, help="may lack a verdict, 0..1 (default 0)")
+    add("--log", type=Path, required=True, help="live log: one record a test run, read on a rerun")
+    add("--out", type=Path, required=True, help="finished log, written last")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    if not 0 <= args.part < args.parts or min(args.runs, args.workers) < 1:
+        raise UserError("--part must be below --parts, and --runs and --workers must be at least 1")
+    exit_when_orphaned()
+    with stage_lock(args.log.parent, f"validate-{args.log.stem}"):
+        wanted = part_of(read_decisions(args.previous).kept, args.part, args.parts)
+        rooms = validation_rooms(args.workspace, args.images, timeout_s=args.timeout, scratch=args.scratch)
+        records = validate(
+            partial(buggy_tasks, args.shards, wanted),
+            rooms,
+            ValidationLog(args.log),
+            runs=args.runs,
+            workers=args.workers,
+            total=len(wanted),
+            retries=args.retries,
+        )
+        refuse_invalid(records, args.log, args.max_invalid_fraction)
+        write_jsonl(args.out, (record.to_dict() for record in records))
+    counts = Counter(reason or "valid" for reason in verdicts(records, args.runs).values())
+    print(f"{len(wanted)} tasks: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))
+
+
+if __name__ == "__main__":
+    run_script(main)

@@ -1,0 +1,284 @@
+"""Validation of tasks in real sandboxes: right ones, and every kind of wrong one."""
+
+from __future__ import annotations
+
+import difflib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tiny_image import CORE, REPOSITORY, TESTBED_PYTHON
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_jsonl, sha256_file
+from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
+from lightning_smith.images.names import image_key
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.validate import (
+    HOPELESS_AFTER,
+    BuggyTask,
+    LocalRooms,
+    buggy_tasks,
+    refuse_invalid,
+    validate,
+    validate_once,
+)
+from lightning_smith.tasks.columns import SCHEMA
+from lightning_smith.tasks.filters.decisions import Decisions, read_decisions, write_decisions
+from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord, verdict, verdicts
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not TESTBED_PYTHON.exists(),
+        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
+    ),
+]
+
+IMAGE_NAME = "swesmith/swesmith.x86_64.pypi_1776_gauge.0badcafe"
+PREFIX = "pypi__gauge.0badcafe.func_pm_op_change__"
+CORE_PATH = "gauge/core.py"
+BUGGY = CORE.replace("    if value < low:", "    if value >= low:")
+
+FILES = {
+    "gauge/__init__.py": "from gauge.core import clamp, span\n",
+    CORE_PATH: CORE,
+    "tests/test_low.py": "from gauge import clamp\n\n\ndef test_low():\n    assert clamp(-1, 0, 3) == 0\n",
+    "tests/test_span.py": "from gauge import span\n\n\ndef test_span():\n    assert span(0, 3) == 3\n",
+    "tests/test_wrong.py": "from gauge import span\n\n\ndef test_wrong():\n    assert span(0, 3) == 4\n",
+    # Really flaky: each run throws a coin.
+    "tests/test_coin.py": "import os\n\n\ndef test_coin():\n    assert os.urandom(1)[0] % 2\n",
+    "tests/test_slow.py": "def test_slow():\n    while True:\n        pass\n",
+}
+LOW, SPAN = "tests/test_low.py::test_low", "tests/test_span.py::test_span"
+
+
+def bug(before: str, after: str) -> str:
+    """A patch in git's format, as SWE-smith's generators write it."""
+    lines = difflib.unified_diff(
+        before.splitlines(True), after.splitlines(True), f"a/{CORE_PATH}", f"b/{CORE_PATH}"
+    )
+    return f"diff --git a/{CORE_PATH} b/{CORE_PATH}\n" + "".join(lines)
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "right": {},
+    "gold_does_not_apply": {"patch": bug(CORE.replace("value", "number"), BUGGY.replace("value", "number"))},
+    "gold_is_garbage": {"patch": "a fix, surely"},
+    "gold_fails": {"FAIL_TO_PASS": [LOW, "tests/test_wrong.py::test_wrong"]},
+    "empty_passes": {"FAIL_TO_PASS": [SPAN], "PASS_TO_PASS": []},
+    "both_wrong": {"FAIL_TO_PASS": [SPAN], "PASS_TO_PASS": [], "patch": "a fix, surely"},
+    "flaky": {"PASS_TO_PASS": [SPAN, "tests/test_coin.py::test_coin"]},
+    "no_such_file": {"PASS_TO_PASS": ["tests/test_absent.py::test_absent"]},
+    "slow": {"PASS_TO_PASS": ["tests/test_slow.py::test_slow"]},
+}
+EXPECTED = {
+    "right": None,
+    "gold_does_not_apply": "gold_fails",
+    "gold_is_garbage": "gold_fails",
+    "gold_fails": "gold_fails",
+    "empty_passes": "empty_passes",
+    "both_wrong": "gold_fails_empty_passes",
+    "no_such_file": "grader_error",
+}
+"""Of those whose verdict does not depend on chance or on a time limit."""
+
+
+def row(name: str) -> dict[str, Any]:
+    return {
+        "instance_id": PREFIX + name,
+        "patch": bug(CORE, BUGGY),
+        "FAIL_TO_PASS": [LOW],
+        "PASS_TO_PASS": [SPAN],
+        "image_name": IMAGE_NAME,
+        "repo": "swesmith/pypi__gauge.0badcafe",
+        "problem_statement": "clamp is broken",
+        **TASKS[name],
+    }
+
+
+def write_release(path: Path, *names: str) -> Path:
+    pq.write_table(pa.Table.from_pylist([row(name) for name in names], schema=SCHEMA), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One image with a branch for each task."""
+    images = tmp_path_factory.mktemp("images")
+    sdist = images / "gauge-1.0.tar.gz"
+    with tarfile.open(sdist, "w:gz") as archive:
+        for name, text in FILES.items():
+            member = tarfile.TarInfo(f"gauge-1.0/{name}")
+            member.size, member.mode = len(text.encode()), 0o644
+            archive.addfile(member, io.BytesIO(text.encode()))
+    branches = []
+    for name in TASKS:
+        removed = {test.partition("::")[0] for test in row(name)["FAIL_TO_PASS"]}
+        branches.append(TaskBranch(PREFIX + name, {CORE_PATH: BUGGY.encode()}, tuple(sorted(removed))))
+    recipe = ImageRecipe(IMAGE_NAME, "gauge", "1.0", sdist, sha256_file(sdist), ".", tuple(branches))
+    build_image(images / image_key(IMAGE_NAME), recipe, TESTBED_PYTHON)
+    return images
+
+
+@pytest.fixture(scope="module")
+def rooms(images: Path, tmp_path_factory: pytest.TempPathFactory) -> LocalRooms:
+    return LocalRooms(images, timeout_s=30, scratch=tmp_path_factory.mktemp("scratch"))
+
+
+def run(
+    shard: Path, rooms: LocalRooms, log: Path, names: list[str], *, runs: int, retries: int = 0
+) -> list[ValidationRecord]:
+    tasks = partial(buggy_tasks, [shard], {PREFIX + name for name in names})
+    return validate(tasks, rooms, ValidationLog(log), runs=runs, workers=2, total=len(names), retries=retries)
+
+
+def test_each_kind_of_wrong_task_has_its_own_reason(tmp_path: Path, rooms: LocalRooms) -> None:
+    shard = write_release(tmp_path / "a.parquet", *TASKS)
+    records = run(shard, rooms, tmp_path / "log.jsonl", list(EXPECTED), runs=2)
+    assert len(records) == 2 * 2 * len(EXPECTED)
+    found = verdicts(records, 2)
+    assert {name: found[PREFIX + name] for name in EXPECTED} == EXPECTED
+    by_key = {(each.instance_id.removeprefix(PREFIX), each.patch, each.run): each for each in records}
+    assert by_key["right", Patch.GOLD, 0].outcome is Outcome.SOLVED
+    assert by_key["right", Patch.EMPTY, 1].failed_tests == (LOW,)
+    assert by_key["gold_fails", Patch.GOLD, 0].failed_tests == ("tests/test_wrong.py::test_wrong",)
+    for name in ("gold_does_not_apply", "gold_is_garbage"):
+        assert "the bug's patch cannot be reversed" in (by_key[name, Patch.GOLD, 0].error or "")
+        assert by_key[name, Patch.GOLD, 0].failed is None, "no test ran"
+    assert "lacks tests/test_absent.py" in (by_key["no_such_file", Patch.EMPTY, 0].error or "")
+
+
+def test_a_task_whose_tests_throw_coins_is_flaky(tmp_path: Path, rooms: LocalRooms) -> None:
+    """All twenty runs agree once in 260,000 times."""
+    shard = write_release(tmp_path / "a.parquet", "flaky")
+    records = run(shard, rooms, tmp_path / "log.jsonl", ["flaky"], runs=10)
+    assert verdict(records) == "flaky"
+    assert {each.outcome for each in records if each.patch is Patch.EMPTY} == {Outcome.UNSOLVED}
+
+
+def test_tests_that_never_end_are_stopped_and_the_gold_patch_fails(tmp_path: Path, images: Path) -> None:
+    rooms = LocalRooms(images, timeout_s=1, scratch=tmp_path / "scratch")
+    shard = write_release(tmp_path / "a.parquet", "slow")
+    records = run(shard, rooms, tmp_path / "log.jsonl", ["slow"], runs=1)
+    assert verdict(records) == "gold_fails"
+    assert {each.error for each in records} == {"the tests were stopped at their time limit"}
+
+
+def test_what_is_in_the_log_is_not_run_again_unless_its_inputs_changed(
+    tmp_path: Path, images: Path, rooms: LocalRooms
+) -> None:
+    shard = write_release(tmp_path / "a.parquet", "right", "empty_passes", "no_such_file")
+    log, names = tmp_path / "log.jsonl", ["right", "empty_passes", "no_such_file"]
+    run(shard, rooms, log, names[:1], runs=1)
+    first = log.read_bytes()
+    run(shard, rooms, log, names, runs=1)
+    second = log.read_bytes()
+    assert second.startswith(first) and second.count(b"\n") == 6
+    again = run(shard, rooms, log, names, runs=1)
+    third = log.read_bytes()
+    assert third.startswith(second) and third.count(b"\n") == 8, "only runs without a verdict are repeated"
+    assert len(again) == 6
+    run(shard, LocalRooms(images, timeout_s=31, scratch=tmp_path / "s"), log, names[:1], runs=1)
+    assert log.read_bytes().count(b"\n") == 10, "another time limit asks for new runs"
+
+
+def test_a_machine_on_which_nothing_works_is_found_at_once(tmp_path: Path) -> None:
+    names = [f"right-{number}" for number in range(HOPELESS_AFTER)]
+    rows = [{**row("right"), "instance_id": PREFIX + name} for name in names]
+    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), tmp_path / "a.parquet")
+    rooms = LocalRooms(tmp_path / "none", timeout_s=30, scratch=tmp_path / "scratch")
+    with pytest.raises(UserError, match=r"the first 16 test runs all failed .* there is no image at"):
+        run(tmp_path / "a.parquet", rooms, tmp_path / "log.jsonl", names, runs=1)
+
+
+def test_too_many_runs_without_a_verdict_stop_the_stage(tmp_path: Path, rooms: LocalRooms) -> None:
+    shard = write_release(tmp_path / "a.parquet", "right", "no_such_file")
+    log = tmp_path / "log.jsonl"
+    records = run(shard, rooms, log, ["right", "no_such_file"], runs=1)
+    refuse_invalid(records, log, 0.5)
+    with pytest.raises(UserError, match=r"2 of 4 test runs have no verdict .* 40\.0%.*no_such_file"):
+        refuse_invalid(records, log, 0.4)
+
+
+def test_patches_of_any_bytes_go_through_the_workspace(rooms: LocalRooms) -> None:
+    """CR LF, no line end at the end, a here-document's end: reversed as they are."""
+    (buggy,) = (
+        BuggyTask(task.task, task.bug.removesuffix(b"\n") if task.task.instance_id.endswith("right") else b"")
+        for task in [_task("right")]
+    )
+    assert validate_once(buggy, Patch.GOLD, 0, rooms).outcome is Outcome.SOLVED
+    garbage = BuggyTask(buggy.task, b"END\nexit 0\n'\"$(touch /testbed/x)\0\xff\r\n" * 3000)
+    record = validate_once(garbage, Patch.GOLD, 0, rooms)
+    assert record.outcome is Outcome.UNSOLVED
+    assert "cannot be reversed" in (record.error or "")
+
+
+def _task(name: str) -> BuggyTask:
+    from lightning_smith.rollout.task import RolloutTask
+
+    return BuggyTask(RolloutTask.from_row(row(name)), row(name)["patch"].encode())
+
+
+def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) -> None:
+    names = ["right", "gold_fails", "empty_passes", "gold_is_garbage"]
+    shard = write_release(tmp_path / "a.parquet", *names)
+    write_decisions(tmp_path / "test_count.tsv", Decisions("test_count", {PREFIX + n: None for n in names}))
+    log, out = tmp_path / "live" / "0.jsonl", tmp_path / "validation" / "0.jsonl"
+    command = [
+        *(sys.executable, "scripts/validate_tasks.py", "--shards", str(shard)),
+        *("--previous", str(tmp_path / "test_count.tsv"), "--runs", "3", "--timeout", "30"),
+        *("--workspace", "bwrap", "--images", str(images), "--scratch", str(tmp_path / "scratch")),
+        *("--log", str(log), "--out", str(out)),
+    ]
+    started = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not log.exists() or log.read_bytes().count(b"\n") < 5:
+        assert started.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(started.pid, signal.SIGKILL)
+    started.wait()
+    kept = log.read_bytes()
+    kept = kept[: kept.rfind(b"\n") + 1]
+    assert kept.count(b"\n") < 24 and not out.exists()
+
+    again = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert log.read_bytes().startswith(kept)
+    seen = [(each["instance_id"], each["patch"], each["run"]) for each in read_jsonl(log)]
+    assert len(seen) == len(set(seen)) == 24, "no run was made twice"
+    assert "4 tasks: 1 empty_passes, 2 gold_fails, 1 valid" in again.stdout
+    assert "/24 test runs" in again.stderr
+
+    flags = ["--shards", str(shard), "--previous", str(tmp_path / "test_count.tsv"), "--runs", "3"]
+    decisions = tmp_path / "validated.tsv"
+    filtered = [
+        sys.executable,
+        "scripts/filter_validated.py",
+        *flags,
+        "--logs",
+        str(out),
+        "--out",
+        str(decisions),
+    ]
+    subprocess.run(filtered, cwd=REPOSITORY, check=True)
+    assert read_decisions(decisions).reasons == {PREFIX + name: EXPECTED[name] for name in names}
+    assert json.loads(out.read_text().splitlines()[0])["run"] == 0
+
+
+def test_a_workspace_that_this_version_lacks_is_named() -> None:
+    from lightning_smith.backends import validation_rooms
+
+    with pytest.raises(UserError, match=r"validate_tasks is configured with backends\.workspace=pod"):
+        validation_rooms("pod", Path("images"), timeout_s=1, scratch=Path("scratch"))
