@@ -25,6 +25,7 @@ AVAILABLE: dict[str, frozenset[str]] = {
 
 USED_BY: dict[str, tuple[str, ...]] = {
     "download_shard": ("hub",),
+    "download_verified": ("hub",),
     "list_branches": ("images",),
     "validate_tasks": ("images", "workspace"),
     "probe": ("images", "workspace", "runner", "policy"),

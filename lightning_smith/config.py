@@ -14,6 +14,10 @@ def active_recipes(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def check_references(config: dict[str, Any]) -> None:
     """Raise UserError, naming the key, where a part of the configuration refers to something that is not there."""
+    if config["release"]["folder"] and config["backends"]["hub"] != "folder":
+        raise UserError(
+            f"config key release.folder={config['release']['folder']!r} is read with backends.hub=folder only: set that"
+        )
     policies = config["policies"]
     if config["probe"]["policy"] not in policies:
         raise UserError(

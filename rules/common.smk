@@ -1,6 +1,7 @@
 """Helpers of the rules: folders, names, previous steps. No rules here."""
 
 import os
+import re
 import sys
 from pathlib import Path
 

@@ -91,6 +91,8 @@ rule build_image:
         f"{WORK}/images/{{image}}/image.json",
     log:
         f"{LOGS}/build_image/{{image}}.log",
+    wildcard_constraints:
+        image="|".join(map(re.escape, SOURCE_OF_IMAGE)),
     resources:
         machine="any",
     params:

@@ -1,6 +1,6 @@
 """The raw release and the evaluation set, and what images and branches there are.
 
-INPUTS   Hugging Face, or the miniature's folder {data}/hub
+INPUTS   Hugging Face, or a folder of the hub's shape: release.folder, else the miniature's {data}/hub
 OUTPUTS  {data}/raw/train-*.parquet, {data}/verified.parquet, {data}/images.txt, {data}/branches/{image}.json
 """
 
@@ -10,9 +10,14 @@ SHARDS = [
 ]
 RAW = [f"{DATA}/raw/train-{shard}.parquet" for shard in SHARDS]
 FROM_FOLDER = BACKENDS["hub"] == "folder"
+HUB_FOLDER = config["release"]["folder"] or f"{DATA}/hub"
+HUB_SUMS = [f"{HUB_FOLDER}/SHA256SUMS"] if FROM_FOLDER else []
+OF_MINIATURE = FROM_FOLDER and config["release"]["folder"] is None
 EVALUATION_SET = (
-    f"{DATA}/heldout.parquet" if FROM_FOLDER else f"{DATA}/verified.parquet"
+    f"{DATA}/heldout.parquet" if OF_MINIATURE else f"{DATA}/verified.parquet"
 )
+# No input: a row more in the table must not fetch the shards again.
+SHARD_TABLE = "assets/release/shards.tsv"
 
 
 def release_expectations(wildcards):
@@ -32,9 +37,10 @@ def release_expectations(wildcards):
 rule download_shard:
     """Fetch one parquet shard of the release and check its hash."""
     input:
-        [f"{DATA}/hub/SHA256SUMS"] if FROM_FOLDER else [],
+        HUB_SUMS,
     output:
-        f"{DATA}/raw/train-{{shard}}.parquet",
+        shard=f"{DATA}/raw/train-{{shard}}.parquet",
+        record=f"{DATA}/raw/train-{{shard}}.parquet.json",
     log:
         f"{LOGS}/download_shard/{{shard}}.log",
     wildcard_constraints:
@@ -43,33 +49,40 @@ rule download_shard:
         machine="any",
     params:
         source="folder" if FROM_FOLDER else "hub",
-        location=f"{DATA}/hub" if FROM_FOLDER else config["release"]["dataset"],
+        location=HUB_FOLDER if FROM_FOLDER else config["release"]["dataset"],
         revision=config["release"]["revision"] or "none",
+        table=SHARD_TABLE,
     message:
         "download shard {wildcards.shard}"
     shell:
         "python scripts/download_shard.py --source {params.source} --location {params.location:q}"
-        " --revision {params.revision} --file data/train-{wildcards.shard}.parquet --out {output:q}"
-        " 2>&1 | tee -i {log:q}"
+        " --revision {params.revision} --table {params.table} --file data/train-{wildcards.shard}.parquet"
+        " --out {output.shard:q} 2>&1 | tee -i {log:q}"
 
 
 rule download_verified:
-    """Fetch the evaluation set from the Hugging Face hub."""
+    """Fetch the evaluation set and check its hash and columns."""
+    input:
+        HUB_SUMS,
     output:
-        f"{DATA}/verified.parquet",
+        table=f"{DATA}/verified.parquet",
+        record=f"{DATA}/verified.parquet.json",
     log:
         f"{LOGS}/download_verified.log",
     resources:
         machine="any",
     params:
-        dataset=config["evaluation"]["dataset"],
+        source="folder" if FROM_FOLDER else "hub",
+        location=HUB_FOLDER if FROM_FOLDER else config["evaluation"]["dataset"],
         revision=config["evaluation"]["revision"] or "main",
         instances=config["evaluation"]["instances"],
+        table=SHARD_TABLE,
     message:
         "download the evaluation set"
     shell:
-        "python scripts/download_verified.py --dataset {params.dataset:q} --revision {params.revision:q}"
-        " --instances {params.instances} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/download_verified.py --source {params.source} --location {params.location:q}"
+        " --revision {params.revision:q} --table {params.table} --instances {params.instances} --out {output.table:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule check_release:

@@ -1,4 +1,4 @@
-"""Download the evaluation set from the Hugging Face hub and check its hash, columns and number of instances."""
+"""Fetch the evaluation set and check its hash, columns and number of instances."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.evaluation.predictions import read_tasks
-from lightning_smith.tasks.download import HubSource, download_shard
+from lightning_smith.tasks.download import add_source_flags, download_shard, source_and_hash
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dataset", required=True, help="id of the data set, in swebench's version 5 format")
-    parser.add_argument("--revision", default="main", help="commit or branch (default %(default)s)")
+    add_source_flags(parser)
     parser.add_argument(
         "--file", default="data/test-00000-of-00001.parquet", help="path in it (default %(default)s)"
     )
@@ -25,11 +24,11 @@ def main(argv: list[str] | None = None) -> None:
         found = len(read_tasks(path))
         if found < args.instances:
             raise UserError(
-                f"{args.dataset} has {found} instances, not {args.instances}: correct evaluation.instances"
+                f"{args.location} has {found} instances, not {args.instances}: correct evaluation.instances"
             )
 
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    fetched = download_shard(HubSource(args.dataset, args.revision), args.file, args.out, check=check)
+    source, sha256 = source_and_hash(args)
+    fetched = download_shard(source, args.file, args.out, sha256, check=check)
     print(f"{args.file}: {'fetched and checked' if fetched else 'already there, whole'}")
 
 

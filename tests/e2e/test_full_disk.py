@@ -1,28 +1,35 @@
-"""A disk that fills up: a tmpfs of a few pages. One sentence names the file, and what was whole stays whole."""
+"""A disk that fills up: a small tmpfs. One sentence names the file, and what was whole stays whole."""
 
 from __future__ import annotations
 
+import os
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from hub_server import COMMIT, HubServer
+from swe_smith_rows import make_row, write_shard
 
 from lightning_smith.files import append_jsonl, dump_json
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.tasks.columns import sha256_sums
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.e2e
 
 ON_SMALL_DISK = (
-    'mount -t tmpfs -o size=16k tmpfs "$1" && shift && "$@"; code=$?; cp -r "$0"/. "$0.kept"; exit $code'
+    'mount -t tmpfs -o size="$2" tmpfs "$1" && shift 2 && "$@"; code=$?; cp -r "$0"/. "$0.kept"; exit $code'
 )
 
 
-def run_on_small_disk(disk: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """Run with a disk of four pages at `disk`; what lies on it afterwards is copied to `<disk>.kept`."""
+def run_on_small_disk(
+    disk: Path, *command: str, size: str = "16k", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run with a disk of that size at `disk`; what lies on it afterwards is copied to `<disk>.kept`."""
     disk.mkdir()
     kept = disk.with_name(f"{disk.name}.kept")
     kept.mkdir()
@@ -30,8 +37,9 @@ def run_on_small_disk(disk: Path, *command: str) -> subprocess.CompletedProcess[
     if subprocess.run([*inside, "true"], capture_output=True).returncode != 0:
         pytest.skip("needs a user namespace to mount a small disk in")
     return subprocess.run(
-        [*inside, "sh", "-c", ON_SMALL_DISK, str(disk), str(disk), *command],
+        [*inside, "sh", "-c", ON_SMALL_DISK, str(disk), str(disk), size, *command],
         cwd=ROOT,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=120,
@@ -64,7 +72,7 @@ def test_an_output_that_does_not_fit_is_absent(tmp_path: Path) -> None:
 FILL_LOG = """
 import sys
 from pathlib import Path
-sys.path.insert(0, "tests/e2e")
+sys.path[:0] = ["tests", "tests/e2e"]
 from test_full_disk import record
 from lightning_smith.errors import run_script
 from lightning_smith.gateway.log import RolloutLog
@@ -92,3 +100,23 @@ def test_a_log_goes_on_from_its_last_whole_line(tmp_path: Path) -> None:
     log = RolloutLog(kept)
     assert len(log.done()) == whole and kept.stat().st_size == whole * line
     assert log.append(record(whole)) and len(RolloutLog(kept).done()) == whole + 1
+
+
+@pytest.mark.parametrize("source", ["hub", "folder"])
+def test_a_shard_that_does_not_fit_is_absent(tmp_path: Path, source: str) -> None:
+    name = "data/train-00000-of-00001.parquet"
+    texts = (random.Random(number).randbytes(500_000).hex() for number in range(4))
+    rows = [make_row(number, problem_statement=text) for number, text in enumerate(texts)]
+    write_shard(tmp_path / "folder" / name, rows)
+    (tmp_path / "folder" / "SHA256SUMS").write_text(sha256_sums(tmp_path / "folder", [name]))
+    server, disk = HubServer(tmp_path / "folder"), tmp_path / "disk"
+    location = {"hub": "acme/release", "folder": str(tmp_path / "folder")}[source]
+    command = ["scripts/download_shard.py", "--source", source, "--location", location, "--revision", COMMIT]
+    where = ["--file", name, "--out", str(disk / "raw" / "shard.parquet")]
+    environment = {"HF_ENDPOINT": server.endpoint, "HF_HOME": str(tmp_path / "hf")}
+    done = run_on_small_disk(disk, sys.executable, *command, *where, size="1m", **environment)
+    server.close()
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("error: no space left on the disk while writing") and "shard.parquet" in error
+    assert list((tmp_path / "disk.kept" / "raw").iterdir()) == []

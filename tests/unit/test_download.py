@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from swe_smith_rows import load_script, make_row, write_shard
 from lightning_smith.errors import UserError
 from lightning_smith.files import sha256_file
 from lightning_smith.tasks.columns import sha256_sums
-from lightning_smith.tasks.download import FolderSource, HubSource, download_shard
+from lightning_smith.tasks.download import FolderSource
 
 NAME = "data/train-00004-of-00011.parquet"
 
@@ -51,7 +48,7 @@ def test_a_whole_shard_arrives_and_is_not_fetched_twice(
     fetch(hub, out)
     assert out.stat().st_ino == before.st_ino
     assert "already there, whole" in capsys.readouterr().out
-    assert [path.name for path in out.parent.iterdir()] == [out.name]
+    assert sorted(path.name for path in out.parent.iterdir()) == [out.name, f"{out.name}.json"]
 
 
 @pytest.mark.parametrize("given", [True, False])
@@ -115,103 +112,6 @@ def test_a_shard_of_another_shape_is_refused_before_it_counts(hub: Path, tmp_pat
     with pytest.raises(UserError, match="is no readable parquet file"):
         fetch(hub, out)
     assert list(out.parent.iterdir()) == []
-
-
-class HubServer:
-    """Speaks what huggingface_hub asks of a hub for one data set: HEAD and GET of resolved files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.announced = {name: (folder / name).read_bytes() for name in self._names(folder)}
-        self.served = dict(self.announced)
-        self.gets: list[str] = []
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_HEAD(self) -> None:
-                self.answer(body=False)
-
-            def do_GET(self) -> None:
-                self.answer(body=True)
-
-            def answer(self, body: bool) -> None:
-                name = self.path.partition("/resolve/")[2].partition("/")[2]
-                if name not in server.served:
-                    self.send_response(404)
-                    self.send_header("X-Error-Code", "EntryNotFound")
-                    self.send_header("Content-Length", "0")
-                    self.end_headers()
-                    return
-                data, digest = server.served[name], hashlib.sha256(server.announced[name]).hexdigest()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(data)))
-                self.send_header("ETag", f'"{digest}"')
-                self.send_header("X-Linked-Etag", f'"{digest}"')
-                self.send_header("X-Linked-Size", str(len(server.announced[name])))
-                self.send_header("X-Repo-Commit", "e" * 40)
-                self.end_headers()
-                if body:
-                    server.gets.append(name)
-                    self.wfile.write(data)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    @staticmethod
-    def _names(folder: Path) -> list[str]:
-        return [str(path.relative_to(folder)) for path in folder.rglob("*.parquet")]
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def server(hub: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
-    pytest.importorskip("huggingface_hub")
-    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    running = HubServer(hub)
-    yield running
-    running.close()
-
-
-@pytest.mark.parametrize("given", [True, False])
-def test_the_real_client_and_a_hub_that_flips_one_bit(
-    server: HubServer, hub: Path, tmp_path: Path, given
-) -> None:
-    source = HubSource("acme/release", "e" * 40, server.endpoint)
-    right = sha256_file(hub / NAME)
-    server.served[NAME] = flip_bit(server.announced[NAME])
-    other = "data/train-00005-of-00011.parquet"
-    outs = {name: tmp_path / "raw" / Path(name).name for name in (NAME, other)}
-    download_shard(source, other, outs[other])
-    with pytest.raises(UserError) as caught:
-        download_shard(source, NAME, outs[NAME], right if given else None)
-    message = str(caught.value)
-    assert NAME in message and right in message and hashlib.sha256(server.served[NAME]).hexdigest() in message
-    assert not outs[NAME].exists()
-    server.served[NAME] = server.announced[NAME]
-    server.gets.clear()
-    for name, out in outs.items():
-        download_shard(source, name, out)
-        assert sha256_file(out) == sha256_file(hub / name)
-    assert server.gets == [NAME]
-
-
-def test_what_the_hub_refuses_is_one_sentence(server: HubServer, tmp_path: Path) -> None:
-    source = HubSource("acme/release", "e" * 40, server.endpoint)
-    out = tmp_path / "raw" / "none.parquet"
-    for endpoint in (server.endpoint, "http://127.0.0.1:9"):
-        source.endpoint = endpoint
-        with pytest.raises(UserError, match=r"cannot fetch data/none\.parquet of acme/release@e") as caught:
-            download_shard(source, "data/none.parquet", out)
-        assert "\n" not in str(caught.value)
 
 
 def test_a_folder_source_is_named_in_messages(hub: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from lightning_smith.tasks.columns import SCHEMA
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 IMAGE = "swesmith/swesmith.x86_64.acme_1776_widget.0badcafe"
 
 
