@@ -55,15 +55,20 @@ class FoundImage:
 
 
 class Daemon:
-    """A Docker daemon that answers; a context manager, usable from several threads."""
+    """A Docker daemon; a context manager, usable from several threads, and from processes forked later on."""
 
-    def __init__(self, client: docker.DockerClient, host: str, timeout_s: int) -> None:
-        self.client, self.host, self._timeout_s = client, host, timeout_s
+    def __init__(self, host: str, timeout_s: int) -> None:
+        self.host, self._timeout_s = host, timeout_s
+        self._client: docker.DockerClient | None = None
+        self._pid = -1
 
     @property
     def api(self) -> Any:
-        """docker-py's low-level client."""
-        return self.client.api
+        """docker-py's low-level client of this process: two that share a connection would mix their answers."""
+        if self._client is None or self._pid != os.getpid():
+            self._client = docker.from_env(timeout=self._timeout_s, version="auto", max_pool_size=128)
+            self._pid = os.getpid()
+        return self._client.api
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +79,9 @@ class Daemon:
         self.close()
 
     def close(self) -> None:
-        self.client.close()
+        if self._client is not None and self._pid == os.getpid():
+            self._client.close()
+        self._client = None
 
     @contextmanager
     def asked(self, what: str) -> Iterator[None]:
@@ -164,13 +171,13 @@ def _found(name: str, about: dict[str, Any]) -> FoundImage:
 def connect(timeout_s: int = ANSWER_TIMEOUT_S) -> Daemon:
     """The daemon that DOCKER_HOST names, else the one of this machine; DockerError if none answers."""
     host = os.environ.get("DOCKER_HOST") or _DEFAULT_HOST
+    daemon = Daemon(host, timeout_s)
     try:
-        client = docker.from_env(timeout=timeout_s, version="auto", max_pool_size=128)
-        client.ping()
+        daemon.api.ping()
     except (DockerException, requests.exceptions.RequestException, OSError) as error:
         reason = "permission denied" if "Permission denied" in str(error) else "no answer"
         raise DockerError(
             f"no Docker daemon can be used at {host} ({reason}): start one (sudo systemctl start docker), join the "
             "group docker, or set DOCKER_HOST"
         ) from None
-    return Daemon(client, host, timeout_s)
+    return daemon

@@ -32,6 +32,7 @@ from lightning_smith.errors import UserError, run_script
 from lightning_smith.process import ProcessStat, is_running, process_stat
 from lightning_smith.rollout.cgroup import ProcessGroup
 from lightning_smith.rollout.chroot import leave_chroot
+from lightning_smith.rollout.executor import SCRIPT, HeadAndTail
 
 TREE = "/testbed"
 """Where a command sees the task's tree: the same place as in SWE-smith's images."""
@@ -39,7 +40,6 @@ TREE = "/testbed"
 TESTBED = "/opt/testbed"
 """Where a command sees the environment of the testbed's interpreter."""
 
-_COMMAND = "/run/command"
 _OPTIONS = ("--size", "--disable-userns", "--json-status-fd", "--block-fd")
 """Options that bubblewrap has had since 0.8."""
 
@@ -92,34 +92,6 @@ class ResourceLimits:
     """Free space that a command must leave on the file system of the tree."""
 
 
-class HeadAndTail:
-    """A stream of any length in bounded memory: its first and its last `keep_bytes` bytes."""
-
-    def __init__(self, keep_bytes: int) -> None:
-        self._keep = keep_bytes
-        self._head = bytearray()
-        self._tail = bytearray()
-        self._total = 0
-
-    def add(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
-        self._total += len(data)
-        room = self._keep - len(self._head)
-        self._head += data[:room]
-        self._tail += data[room:]
-        if len(self._tail) > 2 * self._keep:
-            del self._tail[: -self._keep]
-
-    @property
-    def dropped_bytes(self) -> int:
-        """How many bytes between head and tail are lost."""
-        return max(0, self._total - 2 * self._keep)
-
-    def data(self) -> bytes:
-        """Head and tail; if bytes were dropped, the gap is in the middle."""
-        return bytes(self._head + self._tail[-self._keep :])
-
-
 @dataclass(frozen=True)
 class Completed:
     """How a command ended."""
@@ -139,6 +111,30 @@ class Completed:
     def timed_out(self) -> bool:
         """Whether the harness ended it at its time limit."""
         return self.limit is Limit.TIME
+
+    @classmethod
+    def of(
+        cls,
+        output: bytes,
+        dropped_bytes: int,
+        returncode: int | None,
+        limit: Limit | None,
+        wall_s: float,
+        timeout_s: float,
+        cpu_s: float | None,
+        limits: ResourceLimits,
+    ) -> Completed:
+        """What a sandbox saw, with its sentence; an exit for too much processor time counts as a limit of time."""
+        if limit is None and cpu_s is not None and returncode == CPU_TIME_EXCEEDED:
+            stopped = f"took more than {cpu_s:g} s of processor time"
+            return cls(output, dropped_bytes, None, Limit.TIME, stopped, wall_s)
+        stopped = {
+            None: None,
+            Limit.TIME: f"ran over its limit of {timeout_s:g} s",
+            Limit.PROCESSES: f"had more than {limits.processes} processes",
+            Limit.DISK: f"left less than {limits.min_free_mb} MB free on the disk of its files",
+        }[limit]
+        return cls(output, dropped_bytes, returncode, limit, stopped, wall_s)
 
 
 @dataclass
@@ -232,7 +228,7 @@ class Bwrap:
         """
         started_s = time.monotonic()
         script = command.encode("utf-8", "replace") if isinstance(command, str) else command
-        contents = {**_ACCOUNTS, **(files or {}), _COMMAND: script}
+        contents = {**_ACCOUNTS, **(files or {}), SCRIPT: script}
         with _Descriptors() as descriptors:
             status_read, status_write = descriptors.pipe_from_child()
             block_read, block_write = descriptors.pipe_to_child()
@@ -302,7 +298,7 @@ class Bwrap:
         )
         return (
             f"echo 1000 > /proc/self/oom_score_adj; {cpu}"
-            f"ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {_COMMAND}"
+            f"ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {SCRIPT}"
         )
 
     def _watch(self, job: _Job, start: int, deadline_s: float, tree: Path) -> None:
@@ -358,7 +354,7 @@ class Bwrap:
         return Limit.DISK if space.f_bavail * space.f_frsize < self.limits.min_free_mb * 2**20 else None
 
     def _completed(self, job: _Job, timeout_s: float, cpu_s: float | None, wall_s: float) -> Completed:
-        returncode = stopped = None
+        returncode = None
         if job.limit is None:
             reports = [json.loads(line) for line in job.report.splitlines()]
             codes = [report["exit-code"] for report in reports if "exit-code" in report]
@@ -366,17 +362,10 @@ class Bwrap:
                 reason = job.output.data().decode("utf-8", "replace").strip().split("\n")[-1]
                 raise SandboxError(f"the sandbox did not start ({reason or 'bwrap gave no reason'})")
             returncode = codes[-1]
-            if cpu_s is not None and returncode == CPU_TIME_EXCEEDED:
-                job.limit, returncode = Limit.TIME, None
-                stopped = f"took more than {cpu_s:g} s of processor time"
-        else:
-            stopped = {
-                Limit.TIME: f"ran over its limit of {timeout_s:g} s",
-                Limit.PROCESSES: f"had more than {self.limits.processes} processes",
-                Limit.DISK: f"left less than {self.limits.min_free_mb} MB free on the disk of its files",
-            }[job.limit]
         output = job.output
-        return Completed(output.data(), output.dropped_bytes, returncode, job.limit, stopped, wall_s)
+        return Completed.of(
+            output.data(), output.dropped_bytes, returncode, job.limit, wall_s, timeout_s, cpu_s, self.limits
+        )
 
 
 class _Descriptors:

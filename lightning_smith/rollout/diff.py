@@ -18,9 +18,10 @@ import posixpath
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.git import GitError, git
@@ -115,6 +116,49 @@ def _readable(folder: Path) -> Path:
     return folder
 
 
+class ChangedFiles(Protocol):
+    """What commands changed in a tree, wherever that is."""
+
+    stamps: dict[str, Stamp | None]
+    """New and changed files by path; None for those that are gone."""
+
+    def existed(self, path: str) -> bool:
+        """Whether the file was there before the commands."""
+        ...
+
+    def target(self, path: str) -> str:
+        """What a link points to."""
+        ...
+
+    def contents(self, paths: list[str]) -> Iterable[bytes]:
+        """Contents of regular files and targets of links, in the order of `paths`."""
+        ...
+
+
+class LocalChanges:
+    """ChangedFiles of a tree on this machine since it was scanned."""
+
+    def __init__(self, tree: Path, before: dict[str, Stamp]) -> None:
+        self._tree, self._before = tree, before
+        now = scan(tree)
+        self.stamps: dict[str, Stamp | None] = {
+            path: stamp for path, stamp in now.items() if before.get(path) != stamp
+        }
+        self.stamps.update(dict.fromkeys(before.keys() - now.keys()))
+
+    def existed(self, path: str) -> bool:
+        return path in self._before
+
+    def target(self, path: str) -> str:
+        return str((self._tree / path).readlink())
+
+    def contents(self, paths: list[str]) -> Iterable[bytes]:
+        for path in paths:
+            stamp = self.stamps[path]
+            assert stamp is not None
+            yield _content(self._tree / path, stamp)
+
+
 def take_diff(
     tree: Path,
     before: dict[str, Stamp],
@@ -124,14 +168,33 @@ def take_diff(
     *,
     max_bytes: int = MAX_DIFF_BYTES,
 ) -> TakenDiff:
-    """Patch from `commit` of a bare `repository` to `tree`, a checkout of it when `before` was scanned.
+    """`write_diff` of a `tree` on this machine, a checkout of `commit` when `before` was scanned."""
+    return write_diff(LocalChanges(tree, before), repository, commit, scratch, max_bytes=max_bytes)
+
+
+def write_diff(
+    changed: ChangedFiles,
+    repository: Path,
+    commit: str,
+    scratch: Path,
+    *,
+    max_bytes: int = MAX_DIFF_BYTES,
+    untracked: bool = False,
+) -> TakenDiff:
+    """Patch from `commit` of a bare `repository` to a tree that was a checkout of it before it changed.
 
     It is that of `git diff --binary --full-index` without renames: new, changed and deleted files, modes,
     links within the tree. Its text is UTF-8: files in another encoding are in it as binary. `scratch` is an
-    absent or empty folder outside the tree. Raises DiffRefusedError if the changes are too many or too
+    absent or empty folder outside the tree. With `untracked`, the tree had files that the commit lacks, such as what
+    a build made; changes of these are left out. Raises DiffRefusedError if the changes are too many or too
     large, naming the largest.
     """
-    changes, left_out = _changes(tree, before)
+    changes, left_out = _changes(changed)
+    if untracked and changes:
+        tracked = _tracked(repository, commit)
+        for path in [path for path in changes if changed.existed(path) and path not in tracked]:
+            del changes[path]
+            left_out["not in git"] += 1
     if not changes:
         return TakenDiff(b"", left_out)
     sizes = {path: stamp.size for path, stamp in changes.items() if stamp is not None}
@@ -141,7 +204,7 @@ def take_diff(
         raise DiffRefusedError(_too_large(sizes, max_bytes))
     private = make_git_folder(scratch / "git", alternate=repository)
     try:
-        _write_index(private, scratch / "blobs", tree, changes, commit)
+        _write_index(private, scratch / "blobs", changed, changes, commit)
         data = _render(private, commit)
         if foreign := [part.names[-1] for part in split_diff(data) if not _is_utf8(part.data)]:
             (private / "info/attributes").write_text(_ATTRIBUTES + "".join(map(_binary_attribute, foreign)))
@@ -153,27 +216,29 @@ def take_diff(
     return TakenDiff(data, left_out)
 
 
-def _changes(tree: Path, before: dict[str, Stamp]) -> tuple[dict[str, Stamp | None], Counter[str]]:
+def _tracked(repository: Path, commit: str) -> frozenset[str]:
+    listed = git(repository, "ls-tree", "-r", "-z", "--name-only", commit)
+    return frozenset(os.fsdecode(path) for path in listed.split(b"\0"))
+
+
+def _changes(changed: ChangedFiles) -> tuple[dict[str, Stamp | None], Counter[str]]:
     """New and changed files with their stamps, deleted ones with None, and the number of others by reason."""
-    now = scan(tree)
     changes: dict[str, Stamp | None] = {}
     left_out: Counter[str] = Counter()
-    for path, stamp in now.items():
-        if before.get(path) == stamp:
-            continue
-        if reason := _unwanted(tree, path, stamp):
+    for path, stamp in changed.stamps.items():
+        if stamp is None:
+            if not is_byte_code(path):
+                changes[path] = None
+        elif reason := _unwanted(changed, path, stamp):
             left_out[reason] += 1
-            if path in before and not is_byte_code(path):
+            if changed.existed(path) and not is_byte_code(path):
                 changes[path] = None
         else:
             changes[path] = stamp
-    for path in before.keys() - now.keys():
-        if not is_byte_code(path):
-            changes[path] = None
     return changes, left_out
 
 
-def _unwanted(tree: Path, path: str, stamp: Stamp) -> str | None:
+def _unwanted(changed: ChangedFiles, path: str, stamp: Stamp) -> str | None:
     """Why a changed entry does not belong into a patch, or None."""
     if is_byte_code(path):
         return "byte code"
@@ -182,7 +247,7 @@ def _unwanted(tree: Path, path: str, stamp: Stamp) -> str | None:
     if "\n" in path or "\r" in path:
         return "bad path"
     if stat.S_ISLNK(stamp.mode):
-        return "link out of the tree" if _leads_out(path, str((tree / path).readlink())) else None
+        return "link out of the tree" if _leads_out(path, changed.target(path)) else None
     return None if stat.S_ISREG(stamp.mode) else "special file"
 
 
@@ -217,13 +282,13 @@ def make_git_folder(folder: Path, alternate: Path | None = None) -> Path:
 
 
 def _write_index(
-    private: Path, blobs: Path, tree: Path, changes: dict[str, Stamp | None], commit: str
+    private: Path, blobs: Path, changed: ChangedFiles, changes: dict[str, Stamp | None], commit: str
 ) -> None:
     """Fill the private index with `commit` and the changes, whose contents are copied to `blobs` first."""
     kept = [(path, stamp) for path, stamp in changes.items() if stamp is not None]
     blobs.mkdir(parents=True)
-    for number, (path, stamp) in enumerate(kept):
-        (blobs / str(number)).write_bytes(_content(tree / path, stamp))
+    for number, content in enumerate(changed.contents([path for path, _ in kept])):
+        (blobs / str(number)).write_bytes(content)
     listed = "".join(f"{blobs / str(number)}\n" for number in range(len(kept)))
     store = ("hash-object", "-w", "--no-filters", "--stdin-paths")
     hashes = git(private, *store, stdin=os.fsencode(listed)).split()

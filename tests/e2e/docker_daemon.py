@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +36,7 @@ def docker_daemon() -> Iterator[Daemon]:
 
 
 @contextmanager
-def own_daemon(why: str) -> Iterator[Daemon]:
+def own_daemon(why: str, *options: str) -> Iterator[Daemon]:
     """dockerd with its files and its socket in a folder of its own, without any network."""
     if shutil.which("dockerd") is None or os.getuid() != 0:
         _give_up(
@@ -42,7 +45,7 @@ def own_daemon(why: str) -> Iterator[Daemon]:
     folder = Path(tempfile.mkdtemp(prefix="lightning-smith-docker-"))
     command = ["dockerd", "--host", f"unix://{folder}/socket", "--pidfile", f"{folder}/pid"]
     command += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/run"]
-    command += ["--bridge", "none", "--iptables=false", "--ip6tables=false"]
+    command += ["--bridge", "none", "--iptables=false", "--ip6tables=false", *options]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -84,3 +87,42 @@ def _give_up(reason: str) -> None:
     if os.environ.get(REQUIRED_VARIABLE) == "required":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)
+
+
+class Proxy:
+    """A socket before the daemon's that can fall silent, as a busy daemon does."""
+
+    def __init__(self, socket_path: Path) -> None:
+        self.host = f"unix://{socket_path}"
+        self._daemon = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
+        self._silent = threading.Event()
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(str(socket_path))
+        self._server.listen(128)
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def fall_silent(self) -> None:
+        """From now on nothing that the daemon says gets through."""
+        self._silent.set()
+
+    def close(self) -> None:
+        self._server.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            upstream = socket.socket(socket.AF_UNIX)
+            upstream.connect(self._daemon)
+            for source, target, silenced in ((client, upstream, False), (upstream, client, True)):
+                threading.Thread(target=self._relay, args=(source, target, silenced), daemon=True).start()
+
+    def _relay(self, source: socket.socket, target: socket.socket, silenced: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not (silenced and self._silent.is_set()):
+                    target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)

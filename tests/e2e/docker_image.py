@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sysconfig
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tiny_image
@@ -65,13 +65,22 @@ class Tree:
         member.type, member.linkname = tarfile.SYMTYPE, target
         self._archive.addfile(member)
 
-    def add(self, source: Path, name: str) -> None:
+    def add(
+        self, source: Path, name: str, *, leave_out: re.Pattern[str] | None = None, owner: int = 0
+    ) -> None:
         """A file, its links followed, or a folder with all below it, links kept."""
         if name in self._names:
             return
         self._names.add(name)
-        resolved = source.resolve()
-        self._archive.add(resolved, name, filter=_as_root)
+
+        def as_root(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+            if leave_out and leave_out.search(member.name.removeprefix(name)):
+                return None
+            member.uid = member.gid = owner
+            member.uname = member.gname = ""
+            return member
+
+        self._archive.add(source.resolve(), name, filter=as_root)
 
     def programs(self, names: Iterable[str]) -> None:
         """Programs of this machine that are there, with their libraries."""
@@ -92,16 +101,8 @@ class Tree:
         return self._buffer.getvalue()
 
 
-def _as_root(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    if _LEFT_OUT.search(member.name.partition("lib/python3")[2]):
-        return None
-    member.uid = member.gid = 0
-    member.uname = member.gname = "root"
-    return member
-
-
-def base_tree() -> Tree:
-    """Everything but /testbed."""
+def base_tree(programs: Sequence[str] | None = None, accounts: str = "") -> Tree:
+    """Everything but /testbed; `programs` are all that it has, if given (with `python`, an interpreter)."""
     tree = Tree()
     for name in ("etc", "dev", "proc", "sys", "run", "root", "var/tmp", "usr/bin", "usr/lib64", LIBRARIES):
         tree.folder(name)
@@ -110,12 +111,15 @@ def base_tree() -> Tree:
         tree.link(name, f"usr/{name}")
     tree.link("sbin", "usr/bin")
     tree.text(
-        "etc/passwd", "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n"
+        "etc/passwd",
+        "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n" + accounts,
     )
     tree.text("etc/group", "root:x:0:\nnogroup:x:65534:\n")
     tree.text("root/.bashrc", f"source /{CONDA}/bin/activate testbed\n")
-    tree.programs(PROGRAMS.split())
-    _python(tree)
+    wanted = PROGRAMS.split() if programs is None else programs
+    tree.programs(name for name in wanted if name != "python")
+    if programs is None or "python" in programs:
+        _python(tree)
     return tree
 
 
@@ -130,7 +134,7 @@ def _python(tree: Tree) -> None:
     for name in ("python", "python3"):
         tree.link(f"{TESTBED}/bin/{name}", version)
     tree.libraries_of(python)
-    tree.add(library, f"{TESTBED}/lib/{version}")
+    tree.add(library, f"{TESTBED}/lib/{version}", leave_out=_LEFT_OUT)
     for extension in (library / "lib-dynload").glob("*.so"):
         tree.libraries_of(extension)
     installed = tiny_image.TESTBED_PYTHON.parent.parent / "lib" / version / "site-packages"
@@ -162,14 +166,14 @@ def clone(repository: Path, folder: Path) -> Path:
     return folder
 
 
-def import_image(daemon: Daemon, tree: Tree, name: str) -> str:
+def import_image(daemon: Daemon, tree: Tree, name: str, *changes: str) -> str:
     """Load a tree as an image until the end of the session; returns its name."""
     with daemon.asked(f"import {name}"):
         daemon.api.import_image_from_data(
             tree.data(),
             repository=name,
             tag="latest",
-            changes=["ENV PATH=/usr/local/bin:/usr/bin:/bin"],
+            changes=["ENV PATH=/usr/local/bin:/usr/bin:/bin", *changes],
         )
         imported.add(daemon.image(name).id)
     return name

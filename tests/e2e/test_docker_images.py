@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import docker_image
 import pytest
 import tiny_image
-from docker_daemon import own_daemon
+from docker_daemon import Proxy, own_daemon
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.branches import read_branches
@@ -131,38 +129,13 @@ def test_a_daemon_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, daemon: Daemon
 ) -> None:
     """A daemon too busy to answer is no verdict: the sentence says for how long it was asked."""
-    real = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://")
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(tmp_path / "s"))
-        server.listen()
-        silent = threading.Event()
-
-        def forward() -> None:
-            while True:
-                try:
-                    client, _ = server.accept()
-                except OSError:
-                    return
-                threading.Thread(target=relay, args=(client,), daemon=True).start()
-
-        def relay(client: socket.socket) -> None:
-            with client, socket.socket(socket.AF_UNIX) as upstream:
-                upstream.connect(real)
-                while request := client.recv(65536):
-                    if silent.is_set():
-                        silent.wait(60)
-                        threading.Event().wait(3)
-                        return
-                    upstream.sendall(request)
-                    client.sendall(upstream.recv(65536))
-
-        threading.Thread(target=forward, daemon=True).start()
-        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/s")
-        with connect(timeout_s=1) as slow:
-            silent.set()
-            with pytest.raises(DockerError, match="Docker did not answer within 1 s"):
-                slow.image("acme/x")
-        server.close()
+    proxy = Proxy(tmp_path / "s")
+    monkeypatch.setenv("DOCKER_HOST", proxy.host)
+    with connect(timeout_s=1) as slow:
+        proxy.fall_silent()
+        with pytest.raises(DockerError, match="Docker did not answer within 1 s"):
+            slow.image("acme/x")
+    proxy.close()
 
 
 def test_leftovers_are_ours_or_stay(daemon: Daemon, docker_image_name: str) -> None:

@@ -1,0 +1,259 @@
+"""Containers of a real daemon: what they refuse, what they survive, and what their commands cannot do."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import docker_image
+import pytest
+import tiny_image
+from docker_daemon import Proxy, own_daemon
+
+from lightning_smith.errors import UserError
+from lightning_smith.images.daemon import LABEL, Daemon, connect
+from lightning_smith.rollout import docker as docker_module
+from lightning_smith.rollout.bwrap import SandboxError
+from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not tiny_image.TESTBED_PYTHON.exists(),
+        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def sandbox(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> DockerSandbox:
+    return DockerSandbox.find(daemon, tmp_path_factory.mktemp("copies"))
+
+
+def open_workspace(sandbox: DockerSandbox, name: str, scratch: Path) -> DockerWorkspace:
+    return DockerWorkspace(sandbox, sandbox.prepare(name), tiny_image.TASK, scratch)
+
+
+def ours(daemon: Daemon) -> set[str]:
+    found = daemon.api.containers(all=True, filters={"label": LABEL})
+    return {container["Id"] for container in found if f"/{os.getpid()}/" in container["Labels"][LABEL]}
+
+
+def nothing_but(daemon: Daemon, before: set[str]) -> bool:
+    """Whether, within seconds, no more containers of this process are left: the daemon removes them in its own time."""
+    deadline_s = time.monotonic() + 20
+    while not ours(daemon) <= before and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    return ours(daemon) <= before
+
+
+EXECUTOR_ATTACKS = """
+import os, resource, signal
+def refused(name, attack):
+    try:
+        attack()
+    except OSError:
+        return
+    print("not refused:", name)
+for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGTERM):
+    refused(f"signal {number}", lambda number=number: os.kill(1, number))
+refused("prlimit", lambda: resource.prlimit(1, resource.RLIMIT_CPU, (1, 1)))
+refused("priority", lambda: os.setpriority(os.PRIO_PROCESS, 1, 19))
+refused("affinity", lambda: os.sched_setaffinity(1, {0}))
+for path in ("mem", "environ", "maps", "fd/0", "fd/1", "root", "cwd", "map_files", "ns/pid"):
+    refused(path, lambda path=path: (os.listdir if path in ("map_files", "root", "cwd") else open)(f"/proc/1/{path}"))
+for path in ("oom_score_adj", "mem", "fd/1", "clear_refs", "setgroups"):
+    refused(f"write {path}", lambda path=path: open(f"/proc/1/{path}", "w").write("1000"))
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.ptrace(16, 1, 0, 0) != -1:
+    print("not refused: ptrace")
+for call in ("setuid", "setgid"):
+    refused(call, lambda call=call: getattr(os, call)(64999))
+print("tried")
+"""
+
+EDIT_WHAT_IS_MAPPED = """
+import glob, sys
+paths = glob.glob("/usr/lib/**/*.so*", recursive=True) + glob.glob("/opt/miniconda3/**/*.so*", recursive=True)
+paths += glob.glob("/opt/miniconda3/**/*.py", recursive=True)
+for path in paths:
+    with open(path, "r+b") as file:
+        file.write(b"\\0" * 64)
+"""
+
+
+def test_commands_cannot_reach_the_executor(
+    sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path
+) -> None:
+    with open_workspace(sandbox, docker_image_name, tmp_path / "ws") as workspace:
+        seen = workspace.execute(f"cat > /tmp/a.py <<'EOF'\n{EXECUTOR_ATTACKS}\nEOF\npython /tmp/a.py", 60)
+        assert seen.output == b"tried\n"
+        assert workspace.execute("echo alive", 60).output == b"alive\n"
+
+
+def test_edited_libraries_do_not_reach_the_executor(
+    sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path
+) -> None:
+    """Every library and module of the image is overwritten in place; the executor goes on with what it has."""
+    with open_workspace(sandbox, docker_image_name, tmp_path / "ws") as workspace:
+        workspace.execute("echo edited >> README; touch tests/new", 60)
+        workspace.execute(f"python - <<'EOF'\n{EDIT_WHAT_IS_MAPPED}\nEOF", 60)
+        broken = workspace.execute("echo alive", 60)
+        assert broken.returncode not in (0, -1), broken.output  # bash itself cannot be loaded any more
+        assert b"+edited" in workspace.diff() and b"b/tests/new" in workspace.diff()
+
+
+def test_rollouts_at_once_have_containers_of_their_own(
+    daemon: Daemon, sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path
+) -> None:
+    before = ours(daemon)
+
+    def roll(number: int) -> bytes:
+        with open_workspace(sandbox, docker_image_name, tmp_path / str(number)) as workspace:
+            workspace.execute(f"echo {number} > number", 60)
+            return workspace.execute("cat number; ls /tmp", 60).output
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(roll, range(8))) == [b"%d\n" % number for number in range(8)]
+    assert nothing_but(daemon, before)
+
+
+def _child(sandbox: DockerSandbox, name: str, scratch: Path, number: int) -> None:
+    with open_workspace(sandbox, name, scratch) as workspace:
+        assert workspace.execute(f"echo {number}", 60).output == b"%d\n" % number
+
+
+def test_forked_processes_have_connections_of_their_own(
+    sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path
+) -> None:
+    sandbox.prepare(docker_image_name)
+    context = multiprocessing.get_context("fork")
+    children = [
+        context.Process(target=_child, args=(sandbox, docker_image_name, tmp_path / str(number), number))
+        for number in range(3)
+    ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("user", ["agent", "1000", "1000:1000"])
+def test_commands_run_as_the_image_says(
+    daemon: Daemon, sandbox: DockerSandbox, tmp_path: Path, user: str
+) -> None:
+    tree = docker_image.base_tree(accounts="agent:x:1000:1000::/home/agent:/bin/bash\n")
+    clone = docker_image.clone(tiny_image.build(tmp_path / "images") / "repository.git", tmp_path / "clone")
+    tree.add(clone, "testbed", owner=1000)
+    name = docker_image.import_image(daemon, tree, f"acme/widget_of_{user.replace(':', '_')}", f"USER {user}")
+    with open_workspace(sandbox, name, tmp_path / "ws") as workspace:
+        assert workspace.execute("id -u; id -g; echo $HOME", 60).output == b"1000\n1000\n/home/agent\n"
+        assert workspace.execute("touch /usr/x", 60).returncode != 0
+        assert workspace.execute(f"touch new && {tiny_image.FIX}", 60).returncode == 0
+        assert workspace.execute("stat -c %u src/widget/core.py new", 60).output == b"1000\n1000\n"
+        assert b"b/new" in workspace.diff() and b"b/src/widget/core.py" in workspace.diff()
+        assert workspace.execute("kill -9 1 || cat /proc/1/environ", 60).returncode != 0
+        timed = workspace.execute("(setsid sleep 3020 &); sleep 3021", 0.5)
+        assert timed.timed_out and workspace.execute("ps -e | grep -c sleep", 60).output == b"0\n"
+
+
+@pytest.mark.parametrize(
+    ("programs", "message"),
+    [("", "has no /bin/sh"), ("sh", "it has no Python"), ("sh python", "has no bash")],
+    ids=["no shell", "no Python", "no bash"],
+)
+def test_an_image_that_lacks_what_is_needed(
+    daemon: Daemon, sandbox: DockerSandbox, tmp_path: Path, programs: str, message: str
+) -> None:
+    tree = docker_image.base_tree(programs.split())
+    clone = docker_image.clone(tiny_image.build(tmp_path / "images") / "repository.git", tmp_path / "clone")
+    tree.add(clone, "testbed")
+    name = docker_image.import_image(daemon, tree, f"acme/lacking{len(programs)}")
+    before = ours(daemon)
+    with pytest.raises(UserError, match=message):
+        sandbox.prepare(name)
+    assert nothing_but(daemon, before)
+
+
+def test_a_branch_that_is_gone(sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path) -> None:
+    image = sandbox.prepare(docker_image_name)
+    with pytest.raises(UserError, match="has no branch or commit pypi__gone"):
+        DockerWorkspace(sandbox, image, "pypi__gone", tmp_path / "ws")
+
+
+def test_files_that_a_build_left_are_not_in_the_patch(
+    daemon: Daemon, sandbox: DockerSandbox, tmp_path: Path
+) -> None:
+    """They are in the grader's tree as well, where a patch that makes them anew would not apply."""
+    clone = docker_image.clone(tiny_image.build(tmp_path / "images") / "repository.git", tmp_path / "clone")
+    (clone / "src/widget.egg-info").mkdir()
+    (clone / "src/widget.egg-info/PKG-INFO").write_text("Name: widget\n")
+    (clone / "built.so").write_text("binary")
+    tree = docker_image.base_tree()
+    tree.add(clone, "testbed")
+    name = docker_image.import_image(daemon, tree, "acme/built")
+    with open_workspace(sandbox, name, tmp_path / "ws") as workspace:
+        workspace.execute("echo x >> src/widget.egg-info/PKG-INFO; rm built.so; echo x >> README", 60)
+        diff = workspace.diff()
+        assert diff.count(b"diff --git ") == 1 and b"README" in diff
+        assert workspace.left_out == {"not in git": 2}
+
+
+# ------------------------------------------------------------------------------------------------- the machine's faults
+
+
+def test_a_container_that_is_killed_is_the_machines_fault(
+    daemon: Daemon, sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path
+) -> None:
+    before = ours(daemon)
+    with open_workspace(sandbox, docker_image_name, tmp_path / "ws") as workspace:
+        (container,) = ours(daemon) - before
+        daemon.api.kill(container)
+        with pytest.raises(SandboxError, match=r"ended by itself|went away"):
+            workspace.execute("echo x", 60)
+        with pytest.raises(SandboxError, match="the container is closed"):
+            workspace.execute("echo x", 60)
+        with pytest.raises(SandboxError):
+            workspace.diff()
+
+
+def test_a_daemon_that_falls_silent_is_the_machines_fault(
+    daemon: Daemon,
+    docker_image_name: str,
+    sandbox: DockerSandbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither a time-out of the command nor an empty output, and nothing is left once the daemon is heard again."""
+    monkeypatch.setattr(docker_module, "_ANSWER_S", 1.0)
+    before = ours(daemon)
+    proxy = Proxy(tmp_path / "s")
+    monkeypatch.setenv("DOCKER_HOST", proxy.host)
+    with (
+        connect(timeout_s=2) as slow,
+        open_workspace(
+            DockerSandbox.find(slow, sandbox.images.folder), docker_image_name, tmp_path / "ws"
+        ) as workspace,
+    ):
+        assert workspace.execute("echo x", 5).output == b"x\n"
+        proxy.fall_silent()
+        started_s = time.monotonic()
+        with pytest.raises(SandboxError, match="did not answer"):
+            workspace.execute("sleep 1", 2)
+        assert time.monotonic() - started_s < 20
+    proxy.close()
+    assert nothing_but(daemon, before)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_storage_without_layers_is_refused(tmp_path: Path) -> None:
+    with (
+        own_daemon("asked for", "--storage-driver", "vfs") as own,
+        pytest.raises(UserError, match=r"stores images with vfs.*--storage-driver overlay2"),
+    ):
+        DockerSandbox.find(own, tmp_path)

@@ -1,0 +1,387 @@
+"""What holds in every kind of workspace: the same commands, limits and diffs in bubblewrap and in Docker."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_image
+from processes import processes
+
+from lightning_smith.images.daemon import LABEL, Daemon
+from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout.bwrap import Bwrap, ResourceLimits
+from lightning_smith.rollout.diff import DiffRefusedError, apply_diff
+from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
+from lightning_smith.rollout.workspace import BwrapWorkspace, Workspace
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not tiny_image.TESTBED_PYTHON.exists(),
+        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
+    ),
+]
+
+SECRET = "sk-not-for-the-policy"
+
+
+@dataclass
+class Kind:
+    """A kind of workspace."""
+
+    name: str
+    sandbox: Any
+    image: Any
+
+    def open(self, scratch: Path, limits: ResourceLimits | None = None, **options: Any) -> Any:
+        if self.name == "docker":
+            sandbox = self.sandbox if limits is None else DockerSandbox(self.sandbox.images, limits)
+            return DockerWorkspace(sandbox, self.image, tiny_image.TASK, scratch, **options)
+        sandbox = self.sandbox
+        if limits is not None:
+            sandbox = Bwrap(sandbox.program, sandbox.testbed_python, limits)
+        return BwrapWorkspace(sandbox, self.image, tiny_image.TASK, scratch, **options)
+
+
+@pytest.fixture(scope="module")
+def local_image(tmp_path_factory: pytest.TempPathFactory) -> LocalImage:
+    return LocalImage.open(tiny_image.build(tmp_path_factory.mktemp("local")))
+
+
+@pytest.fixture(scope="module", params=["bwrap", "docker"])
+def kind(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, local_image: LocalImage
+) -> Kind:
+    if request.param == "bwrap":
+        return Kind("bwrap", Bwrap.find(tiny_image.TESTBED_PYTHON), local_image)
+    name = request.getfixturevalue("docker_image_name")
+    sandbox = DockerSandbox.find(request.getfixturevalue("daemon"), tmp_path_factory.mktemp("copies"))
+    return Kind("docker", sandbox, sandbox.prepare(name))
+
+
+@pytest.fixture
+def workspace(kind: Kind, tmp_path: Path) -> Iterator[Workspace]:
+    with kind.open(tmp_path / "ws", keep_bytes=4000) as workspace:
+        yield workspace
+
+
+def text(workspace: Workspace, command: str, timeout_s: float = 60) -> str:
+    return workspace.execute(command, timeout_s).output.decode(errors="replace")
+
+
+# ----------------------------------------------------------------------------------------------------- what is seen
+
+
+def test_commands_see_the_task_and_no_secrets(
+    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGL_KEY", SECRET)
+    monkeypatch.setenv("AGL_EVENT_URL", "http://127.0.0.1:1/events")
+    with kind.open(tmp_path / "ws") as workspace:
+        seen = text(
+            workspace,
+            "env; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; ls -a / /testbed",
+        )
+        assert SECRET not in seen and "AGL" not in seen and "README" in seen
+        assert ".git\n" not in seen
+        assert workspace.execute("cat src/widget/core.py", 60).returncode == 0
+        assert workspace.execute("cat tests/test_core.py", 60).returncode == 1
+        links = text(workspace, "for fd in /proc/self/fd/*; do readlink $fd; done")
+        assert {line.partition(":")[0] for line in links.splitlines() if line} <= {
+            "/dev/null",
+            "pipe",
+            "/run/task/command",
+        }
+
+
+def test_no_other_commit_can_be_reached(workspace: Workspace, kind: Kind) -> None:
+    """Neither branches nor objects: `git rev-list --all --not HEAD` has nothing to list, since there is no HEAD."""
+    assert (
+        text(
+            workspace,
+            "find / -xdev \\( -name '*.pack' -o -name 'packed-refs' -o -name '.git' \\) 2>/dev/null",
+        )
+        == ""
+    )
+    assert workspace.execute("git rev-list --all", 60).returncode != 0
+    tips = [kind.image.commit(revision) for revision in ("main", f"{tiny_image.TASK}~1", tiny_image.TASK)]
+    where = "/ --exclude-dir=proc --exclude-dir=sys" if kind.name == "docker" else "/testbed /tmp /run"
+    for commit in tips:
+        assert text(workspace, f"grep -rls {commit} {where}") in ("", "/run/task/command\n")
+        assert workspace.execute(f"git cat-file -e {commit}", 60).returncode != 0
+    fixed = tiny_image.FIXED_LINE.strip()
+    assert text(workspace, f"grep -rlF '{fixed}' /testbed") == ""
+
+
+def test_there_is_no_network(workspace: Workspace) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        connect = f"import socket; socket.create_connection(('127.0.0.1', {server.server_port}), 5)"
+        assert subprocess.run([sys.executable, "-c", connect], check=False).returncode == 0
+        seen = workspace.execute(f'python -c "{connect}"', 60)
+    assert seen.returncode == 1 and b"Connection refused" in seen.output
+    assert workspace.execute("cat < /dev/tcp/1.1.1.1/80", 60).returncode != 0
+    name = socket.gethostname()
+    assert (
+        workspace.execute(f"python -c \"import socket; socket.gethostbyname('{name}.')\"", 60).returncode != 0
+    )
+
+
+def test_the_package_can_be_imported_and_tested(workspace: Workspace) -> None:
+    seen = workspace.execute(
+        "python -c 'import widget; print(widget.__file__)'; python -m pytest --version", 60
+    )
+    assert seen.output.startswith(b"/testbed/src/widget/__init__.py\npytest 8")
+
+
+def test_commands_have_no_capability_and_get_none(workspace: Workspace) -> None:
+    seen = text(workspace, "grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNewPrivs)' /proc/self/status")
+    assert [line.split()[1].strip("0") for line in seen.splitlines()] == ["", "", "", "", "1"]
+    for command in (
+        "mount -t tmpfs none /mnt", "chroot / true", "unshare -m true", "unshare -Ur true",
+        "mknod /tmp/sda b 8 0", "kill -9 1", "kill -STOP 1", "kill -TERM 1",
+    ):  # fmt: skip
+        seen = workspace.execute(f"{command} && sleep 0.1 && cat /proc/1/mem", 60)
+        assert seen.returncode != 0 and not seen.timed_out, command
+    assert text(workspace, "echo alive") == "alive\n"
+
+
+# ----------------------------------------------------------------------------------------------------------- limits
+
+
+def test_time_limits_leave_nothing_behind(workspace: Workspace) -> None:
+    def run(command: str, timeout_s: float = 2) -> tuple[int, bool, bytes, float]:
+        started_s = time.monotonic()
+        seen = workspace.execute(command, timeout_s)
+        return seen.returncode, seen.timed_out, seen.output, time.monotonic() - started_s
+
+    returncode, timed_out, _, wall_s = run("sleep 3011 & python3 -c 'while True: pass # 3012'")
+    assert (returncode, timed_out) == (-1, True) and wall_s < 12
+    assert processes("sleep 3011", "pass # 3012") == []
+    assert run("ps -eo args | grep -cE '[s]leep 3011|[w]hile True'", 60)[2] == b"0\n"
+    _, timed_out, _, wall_s = run("bash -c \"trap '' TERM INT; while :; do sleep 1; done\"")
+    assert timed_out and wall_s < 12
+    assert run("exit 124", 60)[:2] == (124, False)
+    assert run("bash -c 'kill -9 $$'", 60)[:2] == (137, False)
+    assert run("kill -9 $$", 60)[:2] == (137, False)
+    assert run("timeout 1 sleep 9", 60)[:2] == (124, False)
+    assert run("printf partial; sleep 3013")[1:3] == (True, b"partial")
+    assert run("(sleep 3014 >/dev/null 2>&1 &) ; echo ok", 60)[1:3] == (False, b"ok\n")
+    assert run("setsid nohup sleep 3015 & disown; exec >&- 2>&-; exit 3", 60)[:2] == (3, False)
+    assert processes("sleep 3011", "sleep 3013", "sleep 3014", "sleep 3015") == []
+
+
+def test_the_harness_ends_and_so_does_everything(kind: Kind, tmp_path: Path, daemon: Daemon) -> None:
+    """Killed, it cannot clean up: the kernel or the daemon does."""
+    if kind.name == "bwrap":
+        pytest.skip("in test_rollout_bwrap.py")
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from lightning_smith.images.daemon import connect\n"
+        "from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace\n"
+        "sandbox = DockerSandbox.find(connect(), Path(sys.argv[1]))\n"
+        "image = sandbox.prepare(sys.argv[2])\n"
+        "workspace = DockerWorkspace(sandbox, image, sys.argv[3], Path(sys.argv[4]))\n"
+        "workspace.execute('sleep %d' % (3000 + 16), 100)\n"
+    )
+    arguments = [
+        str(kind.sandbox.images.folder),
+        kind.image.image_name,
+        tiny_image.TASK,
+        str(tmp_path / "ws"),
+    ]
+    harness = subprocess.Popen([sys.executable, "-c", script, *arguments])
+    try:
+        deadline_s = time.monotonic() + 60
+        while not processes("sleep 3016") and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        mine = {
+            c["Id"]
+            for c in daemon.api.containers(filters={"label": LABEL})
+            if f"/{harness.pid}/" in c["Labels"][LABEL]
+        }
+        assert len(mine) == 1
+    finally:
+        harness.kill()
+        harness.wait()
+    while processes("sleep 3016") and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    while mine & {c["Id"] for c in daemon.api.containers(all=True)} and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert time.monotonic() < deadline_s
+
+
+def test_long_commands_and_long_output(workspace: Workspace) -> None:
+    command = "cat > big.txt <<'EOF'\n" + ("y" * 99 + "\n") * 2048 + "EOF\nwc -c big.txt"
+    assert len(command) > 200_000
+    assert workspace.execute(command, 60).output == b"204800 big.txt\n"
+    seen = workspace.execute("echo first; head -c 3000000 /dev/zero | tr '\\0' x; printf last", 60)
+    assert seen.output.startswith(b"first\n") and seen.output.endswith(b"last")
+    assert len(seen.output) == 8000 and seen.dropped_bytes == 6 + 3_000_000 + 4 - 8000
+    endless = workspace.execute("yes", 1)
+    assert endless.timed_out and endless.dropped_bytes > 0
+
+
+def test_standard_input_is_empty(workspace: Workspace) -> None:
+    assert workspace.execute("cat; read x; echo $?", 60).output == b"1\n"
+
+
+def test_errors_read_the_same_in_every_kind(workspace: Workspace) -> None:
+    assert (
+        text(workspace, "echo a\nnot-a-program")
+        == "a\n/run/task/command: line 2: not-a-program: command not found\n"
+    )
+    assert workspace.execute("if", 60).returncode == 2
+    assert workspace.execute("printf '\\xff\\x00'", 60).output == b"\xff\x00"
+    assert text(workspace, "echo $HOSTNAME $TERM $LANG $TZ; pwd") == "testbed dumb C.UTF-8 UTC\n/testbed\n"
+
+
+FORKS = """
+import os, time
+for number in range(1000):
+    try:
+        pid = os.fork()
+    except OSError:
+        break
+    time.sleep(0.005 if pid else 60)
+print(number, flush=True)
+"""
+
+
+def test_resource_limits(kind: Kind, tmp_path: Path) -> None:
+    limits = ResourceLimits(processes=40, memory_mb=512, file_mb=1, tmp_mb=1)
+    with kind.open(tmp_path / "ws", limits) as workspace:
+        assert workspace.execute("python -c 'bytearray(10**9)'", 60).returncode == 1
+        assert workspace.execute("head -c 2000000 /dev/zero > f", 60).returncode != 0
+        assert text(workspace, "wc -c < f") == "1048576\n"
+        for place in ("/tmp", "/dev/shm") if kind.name == "docker" else ("/dev/shm",):
+            many = f"for i in 1 2 3; do head -c 900000 /dev/zero > {place}/$i || exit 9; done"
+            assert workspace.execute(many, 60).returncode == 9, place
+        forked = workspace.execute(f"python3 -c '{FORKS}'", 60)
+        assert "processes" in (forked.stopped or "") or int(forked.output) < 40
+        assert workspace.execute("ls", 60).returncode == 0
+        bomb = workspace.execute("f() { f | f & }; f; sleep 1; echo over", 10)
+        assert bomb.stopped is not None or bomb.returncode in (0, 254)
+        assert text(workspace, "echo alive") == "alive\n"
+    with kind.open(tmp_path / "ws2", ResourceLimits(min_free_mb=10**9)) as workspace:
+        seen = workspace.execute("sleep 60", 60)
+        assert not seen.timed_out and "MB free" in (seen.stopped or "")
+
+
+def test_memory_of_all_processes_together_is_limited(daemon: Daemon, kind: Kind, tmp_path: Path) -> None:
+    if kind.name == "bwrap":
+        pytest.skip("bubblewrap bounds each process")
+    hog = "python3 -c 'import time; x = b\"x\" * 80_000_000; time.sleep(20)' & "
+    with kind.open(tmp_path / "ws", ResourceLimits(memory_mb=256)) as workspace:
+        seen = workspace.execute(hog * 6 + "wait -n; echo $?", 60)
+        assert seen.output.strip().endswith(b"137") and not seen.timed_out
+        assert text(workspace, "echo alive") == "alive\n"
+
+
+def test_a_command_may_lock_itself_out(workspace: Workspace) -> None:
+    workspace.execute("chmod 000 /testbed /tmp", 60)
+    assert workspace.execute("ls README && touch /tmp/x", 60).output == b"README\n"
+    deep = "import os\nfor _ in range(1200):\n    os.mkdir('d'); os.chdir('d')"
+    assert workspace.execute(f'python -c "{deep}"; mkdir a && chmod 000 a', 60).returncode == 0
+    assert workspace.diff() == b""
+
+
+def test_a_command_may_remove_what_it_stands_on(workspace: Workspace) -> None:
+    workspace.execute(
+        "rm -rf /testbed/* /run/* /tmp/*; mv /testbed /gone; ln -s / /testbed; mv /run /ran; echo x > /run",
+        60,
+    )
+    seen = workspace.execute("pwd; ls", 60)
+    assert seen.returncode in (0, 126) and not seen.timed_out
+    diff = workspace.diff()
+    assert diff.count(b"deleted file mode") == 7 and b"new file" not in diff
+
+
+# -------------------------------------------------------------------------------------------------------------- diff
+
+EDITS = """
+python - <<'EOF'
+import os, pathlib
+pathlib.Path("src/widget/na\\u00efve mod.py").write_bytes(b"Z = 3\\r\\nY = 4\\n")
+pathlib.Path("src/widget/latin.py").write_bytes(b"# -*- coding: latin-1 -*-\\nNAME = '\\xe9'\\n")
+pathlib.Path(".coverage").write_bytes(bytes(64))
+pathlib.Path(os.fsdecode(b"odd \\xff")).write_bytes(b"x")
+pathlib.Path("two\\nlines").write_text("x")
+EOF
+sed -i 's|value >= low|value < low|' src/widget/core.py
+chmod 755 README
+git mv 2>/dev/null; mv tests/helpers.py tests/help_me.py
+rm pytest.ini; mkdir pytest.ini; echo x > pytest.ini/inside
+ln -s src/widget/core.py link; ln -s /etc/passwd out; ln -s ../../../etc up
+mkfifo pipe; mkdir -p src/widget/__pycache__; echo x > src/widget/__pycache__/core.cpython-312.pyc
+printf '*.py diff=shout filter=upper\\n' > .gitattributes; printf '*.py\\n' > .gitignore
+mkdir -p .git/objects; echo x > .git/HEAD
+chmod 000 src/widget/__init__.py
+"""
+
+
+def test_a_diff_is_the_same_in_every_kind_and_rebuilds_the_tree(
+    kind: Kind, tmp_path: Path, local_image: LocalImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "gitconfig"
+    config.write_text(
+        "[diff]\n\tnoprefix = true\n\texternal = /bin/true\n[color]\n\tui = always\n[core]\n\tautocrlf = true\n"
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    with kind.open(tmp_path / "ws") as workspace:
+        done = workspace.execute(EDITS, 60)
+        assert done.returncode == 0, done.output
+        diff = workspace.diff()
+        left_out = dict(workspace.left_out)
+    assert left_out == {
+        "byte code": 1, "git folder": 1, "bad path": 1, "link out of the tree": 2, "special file": 1,
+    }  # fmt: skip
+    with BwrapWorkspace(
+        Bwrap.find(tiny_image.TESTBED_PYTHON), local_image, tiny_image.TASK, tmp_path / "bwrap"
+    ) as other:
+        other.execute(EDITS, 60)
+        assert other.diff() == diff
+    pristine = tmp_path / "pristine"
+    local_image.checkout(tiny_image.TASK, pristine, pyc=False)
+    assert apply_diff(Bwrap.find(), pristine, diff, tmp_path / "git").ok
+    assert (pristine / "src/widget/naïve mod.py").read_bytes() == b"Z = 3\r\nY = 4\n"
+    assert (pristine / ".coverage").read_bytes() == bytes(64) and (pristine / "link").is_symlink()
+    assert (pristine / "README").stat().st_mode & 0o111 and (pristine / "pytest.ini/inside").is_file()
+    assert not (pristine / "tests/helpers.py").exists() and not (pristine / "out").is_symlink()
+
+
+def test_a_patch_that_is_too_large_is_refused(kind: Kind, tmp_path: Path) -> None:
+    with kind.open(tmp_path / "ws", max_diff_bytes=1_000_000) as workspace:
+        workspace.execute("head -c 5000000 /dev/urandom > 'uv lock'; echo x > small", 60)
+        with pytest.raises(DiffRefusedError, match=r"'uv lock' \(5,000,000 bytes\)"):
+            workspace.diff()
+        workspace.execute("rm 'uv lock'", 60)
+        assert b"small" in workspace.diff()
+
+
+CASE_12 = json.loads((Path(__file__).parent / "data/exec_timeout.json").read_text())
+
+
+def test_turns_after_a_time_out(workspace: Workspace) -> None:
+    """The commands of the cases: what the client does not kill lives on, and exit statuses are no proof."""
+    for turn in CASE_12["turns"]:
+        expected = turn["expected"]
+        started_s = time.monotonic()
+        seen = workspace.execute(turn["cmd"], CASE_12["timeout_s"])
+        wall_s = time.monotonic() - started_s
+        assert seen.timed_out is expected.get("timed_out", False), turn
+        assert wall_s < expected.get("returns_within_s", 12), turn
+        assert seen.returncode == expected.get("returncode", seen.returncode), turn
+        assert expected.get("output_contains", "") in seen.output.decode(), turn
+        if "output" in expected:
+            assert seen.output.decode().strip() == expected["output"], turn
+    assert text(workspace, "ps -eo args | grep -cE '[s]leep (300|400)|[w]hile True'").strip() == "0"
