@@ -41,5 +41,6 @@ rule all:
     input:
         rules.prepare_data.input,
         rules.results_table.input,
+        rules.data_table.input,
         rules.figures.input,
     localrule: True

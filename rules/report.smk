@@ -1,7 +1,8 @@
 """The results table and its figures, from small files alone: no GPU, no cluster, no model.
 
-INPUTS   {results}/eval/*/step_*/{counts.json,verdicts.jsonl}, {results}/train/*/step_*.json, {data}/funnel.tsv
-OUTPUTS  {results}/tables/main.{md,csv}, {results}/figures/*.svg
+INPUTS   {results}/eval/*/step_*/{counts.json,verdicts.jsonl}, {results}/train/*/step_*.json,
+         {data}/{funnel,overlap}.tsv
+OUTPUTS  {results}/tables/main.{md,csv}, {results}/tables/data.md, {results}/figures/*.svg
 """
 
 CONTROLS = [
@@ -60,6 +61,26 @@ rule make_table:
         " 2>&1 | tee -i {log:q}"
 
 
+rule write_data_table:
+    """Write the page on the training data: the funnel, and what the evaluation set shares with the release."""
+    input:
+        funnel=rules.collect_candidates.output.funnel,
+        overlap=rules.find_overlap.output.table,
+    output:
+        f"{RESULTS}/tables/data.md",
+    log:
+        f"{LOGS}/write_data_table.log",
+    resources:
+        machine="any",
+    params:
+        title=f"Training data of the experiment `{config['experiment']}`",
+    message:
+        "write the page on the training data"
+    shell:
+        "python scripts/data_table.py --funnel {input.funnel:q} --overlap {input.overlap:q} --title {params.title:q}"
+        " --out {output:q} 2>&1 | tee -i {log:q}"
+
+
 rule draw_figures:
     """Draw funnel, reward curves and evaluation."""
     input:
@@ -90,6 +111,13 @@ rule results_table:
     """The results table."""
     input:
         rules.make_table.output,
+    localrule: True
+
+
+rule data_table:
+    """The page on the training data: the funnel, and what the evaluation set shares with them."""
+    input:
+        rules.write_data_table.output,
     localrule: True
 
 

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from lightning_smith.errors import run_script
+from lightning_smith.evaluation.contamination import read_overlaps
 from lightning_smith.files import read_json, sha256_file, write_atomic
 from lightning_smith.tasks.describe import DataFile, describe_data
 from lightning_smith.tasks.funnel import read_funnel
@@ -32,7 +33,6 @@ def data_file(path: Path) -> DataFile:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    overlap = [line.split("\t") for line in args.overlap.read_text(encoding="utf-8").splitlines()]
     page = describe_data(
         source=args.source,
         release=read_json(args.release),
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
         funnel=read_funnel(args.funnel),
         readings=read_json(args.readings),
         candidates=data_file(args.candidates),
-        overlap=overlap,
+        overlap=read_overlaps(args.overlap),
     )
     write_atomic(args.out, page)
 

@@ -12,8 +12,9 @@ from lightning_smith.evaluation.contamination import (
     find_overlaps,
     overlapping_tasks,
     training_edits,
+    write_overlaps,
 )
-from lightning_smith.files import write_atomic, write_json
+from lightning_smith.files import write_json
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -28,10 +29,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     overlaps = find_overlaps(training_edits(args.shards), evaluation_edits(args.evaluation))
-    rows = [HEADER, *(overlap.row() for overlap in overlaps)]
     tasks = overlapping_tasks(overlaps)
     write_json(args.tasks, dict(sorted(tasks.items())))
-    write_atomic(args.table, "".join("\t".join(row) + "\n" for row in rows))
+    write_overlaps(args.table, overlaps)
     files = sum(kind == "file" for kind in tasks.values())
     print(
         f"{len(overlaps)} repositories are in both sets; {len(tasks)} tasks are of them, {files} on shared files"

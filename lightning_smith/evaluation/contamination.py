@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+from lightning_smith.errors import UserError
 from lightning_smith.evaluation.predictions import read_tasks
+from lightning_smith.files import write_atomic
 from lightning_smith.tasks.columns import iter_batches
 from lightning_smith.tasks.patches import UnreadablePatchError, edited_files
 
@@ -111,6 +113,24 @@ def _overlap(name: str, instances: int, tasks: list[Edits], evaluated: Set[str])
         tuple(sorted(shared)),
         tuple(sorted(item.instance_id for item in touched)),
     )
+
+
+def write_overlaps(path: Path, overlaps: Iterable[Overlap]) -> None:
+    """Write the table overlap.tsv: HEADER, then a row for each repository."""
+    rows = [HEADER, *(overlap.row() for overlap in overlaps)]
+    write_atomic(path, "".join("\t".join(row) + "\n" for row in rows))
+
+
+def read_overlaps(path: Path) -> list[tuple[str, ...]]:
+    """The rows of such a table, without its header; UserError if it is damaged."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: run scripts/find_overlap.py first") from None
+    rows = [tuple(line.split("\t")) for line in lines[:-1]]
+    if rows[:1] != [HEADER] or lines[-1] or any(len(row) != len(HEADER) for row in rows):
+        raise UserError(f"{path} is not a whole table of overlaps: run scripts/find_overlap.py again")
+    return rows[1:]
 
 
 def overlapping_tasks(overlaps: Iterable[Overlap]) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lightning_smith.evaluation.contamination import HEADER
 from lightning_smith.tasks.funnel import FunnelRow
 
 PUBLISHED = {"empty statements": 18_033, "branch not in its image": 1_265}
@@ -34,20 +35,19 @@ def describe_data(
     candidates: DataFile,
     overlap: Sequence[Sequence[str]],
 ) -> str:
-    """The page. `release` is release.json, `readings` branch_readings.json, `overlap` the rows of overlap.tsv."""
+    """The page. `release` is release.json, `readings` branch_readings.json, `overlap` what `read_overlaps` returns."""
     counts = release["counts"]
     return "\n".join(
         [
             "# Data of this run",
             "",
             f"Source: {source}. {counts['rows']:,} rows, {counts['images']:,} images, "
-            f"{counts['repositories']:,} repositories (the published description says {PUBLISHED_REPOSITORIES} "
-            "Python repositories).",
+            f"{counts['repositories']:,} repositories. {_languages(release['repositories_by_language'])}",
             *_differences(release["differences"]),
             "",
             "## What each filter kept and dropped",
             "",
-            *_table(("filter", "kept", "dropped", "reason"), [_funnel_row(row) for row in funnel]),
+            *funnel_table(funnel),
             "",
             f"Statements that are null, empty or blank: {counts['empty_statements']:,} (published: "
             f"{PUBLISHED['empty statements']:,}). Rows whose branch their image lacks: {readings['all_rows']:,} of "
@@ -56,13 +56,37 @@ def describe_data(
             "",
             "## What the evaluation set shares",
             "",
-            *(_table(overlap[0], overlap[1:]) if len(overlap) > 1 else ["No repository is in both sets."]),
+            *overlap_table(overlap),
             "",
             "## Files",
             "",
             *_table(("file", "bytes", "sha256"), [_file_row(file) for file in (*shards, candidates)]),
             "",
         ]
+    )
+
+
+def overlap_table(overlap: Sequence[Sequence[str]]) -> list[str]:
+    """Lines that say what training tasks and evaluation set share; `overlap` as `contamination.read_overlaps` gives."""
+    if not overlap:
+        return ["No repository is in both sets."]
+    return _table([name.replace("_", " ") for name in HEADER], overlap)
+
+
+def funnel_table(funnel: Sequence[FunnelRow]) -> list[str]:
+    """The ledger, as lines."""
+    return _table(("filter", "kept", "dropped", "reason"), [_funnel_row(row) for row in funnel])
+
+
+def _languages(repositories: Mapping[str, int]) -> str:
+    """What was found for the published sentence."""
+    found = ", ".join(
+        f"{count:,} {name}"
+        for name, count in sorted(repositories.items(), key=lambda item: (-item[1], item[0]))
+    )
+    return (
+        f"By the suffix of most files that their patches edit: {found} (the published description says "
+        f"{PUBLISHED_REPOSITORIES} Python repositories)."
     )
 
 

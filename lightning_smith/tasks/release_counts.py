@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +18,73 @@ EMPTY = (statement.NULL, statement.EMPTY, statement.WHITESPACE)
 """What the published count of empty statements takes together: `not (text or "").strip()`."""
 
 
-def count_release(shards: Iterable[Path]) -> dict[str, int]:
-    """Counts by name: rows, empty_statements, null, empty, whitespace, invisible, images, repositories.
+LANGUAGES = {
+    **{".py": "Python", ".pyi": "Python", ".pyx": "Python", ".go": "Go", ".php": "PHP", ".rs": "Rust"},
+    **{
+        ".js": "JavaScript",
+        ".jsx": "JavaScript",
+        ".mjs": "JavaScript",
+        ".ts": "TypeScript",
+        ".tsx": "TypeScript",
+    },
+    **{
+        ".java": "Java",
+        ".c": "C",
+        ".h": "C",
+        ".cc": "C++",
+        ".cpp": "C++",
+        ".hpp": "C++",
+        ".cs": "C#",
+        ".rb": "Ruby",
+    },
+}
+"""Of the languages that SWE-smith has profiles for, by suffix."""
+OTHER_LANGUAGE = "another language"
 
-    Holds one batch of rows at a time. Raises UserError for a shard that is none, and if two images of different
-    organisations share a key, so that files named by it would be mixed up.
+_EDITED = re.compile(r"^(?:---|\+\+\+) [ab]/.*?(\.\w+)?\t?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class ReleaseCounts:
+    """What one pass over a release counts."""
+
+    counts: dict[str, int]
+    """By name: rows, empty_statements, null, empty, whitespace, invisible, images, repositories."""
+    repositories_by_language: dict[str, int]
+    """Each repository once, by the language of most files that its patches edit."""
+
+
+def count_release(shards: Iterable[Path]) -> ReleaseCounts:
+    """Count; holds one batch of rows at a time. Raises UserError for a shard that is none, and if two names of
+    images share a key, so that files named by it would be mixed up.
     """
     rows, statements = 0, Counter[str]()
     images: dict[str, str] = {}
-    repositories: set[str] = set()
-    for batch in iter_batches(shards, ("instance_id", "image_name", "repo", "problem_statement")):
+    languages: dict[str, Counter[str]] = {}
+    for batch in iter_batches(shards, ("instance_id", "image_name", "repo", "problem_statement", "patch")):
         rows += batch.num_rows
         statements.update(reason for reason in statement.reasons(batch) if reason is not None)
-        repositories.update(batch.column("repo").to_pylist())
+        for repo, patch in zip(*(batch.column(name).to_pylist() for name in ("repo", "patch")), strict=True):
+            suffixes = _EDITED.findall(patch)
+            languages.setdefault(repo, Counter()).update(LANGUAGES.get(s, OTHER_LANGUAGE) for s in suffixes)
         for name in dict.fromkeys(batch.column("image_name").to_pylist()):
             if images.setdefault(image_key(name), name) != name:
                 raise UserError(
                     f"the images {images[image_key(name)]} and {name} share the key {image_key(name)}"
                 )
-    return {
+    counts = {
         "rows": rows,
         "empty_statements": sum(statements[reason] for reason in EMPTY),
         **{reason: statements[reason] for reason in statement.REASONS},
         "images": len(images),
-        "repositories": len(repositories),
+        "repositories": len(languages),
     }
+    return ReleaseCounts(counts, dict(sorted(Counter(map(_most, languages.values())).items())))
+
+
+def _most(languages: Counter[str]) -> str:
+    """The language that is met most often; of two, the first by name."""
+    return min(languages, key=lambda name: (-languages[name], name), default=OTHER_LANGUAGE)
 
 
 def differences(found: Mapping[str, int], expected: Mapping[str, int | None]) -> list[str]:
@@ -60,10 +104,15 @@ def describe_release(
     Raises UserError naming found and expected counts if they differ, unless `allow_other`.
     """
     found = count_release(shards)
-    differing = differences(found, expected)
+    differing = differences(found.counts, expected)
     if differing and not allow_other:
         raise UserError(
             f"the release has {', '.join(differing)}: it is another revision than release.revision in config.yaml "
             "says, or set release.allow_other_counts to true to go on with it, which data/release.json then records"
         )
-    return {"counts": found, "expected": dict(expected), "differences": differing}
+    return {
+        "counts": found.counts,
+        "repositories_by_language": found.repositories_by_language,
+        "expected": dict(expected),
+        "differences": differing,
+    }

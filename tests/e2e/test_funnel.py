@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -86,7 +87,7 @@ def ledger(funnel: Funnel) -> list[dict[str, str]]:
 def test_the_ledger_alone_accounts_for_every_row(funnel: Funnel) -> None:
     rows = ledger(funnel)
     assert rows[0] == {"filter": "release", "kept": str(ROWS), "dropped": "0", "reason": "-"}
-    for above, row in zip(rows, rows[1:], strict=False):
+    for above, row in pairwise(rows):
         assert int(row["kept"]) + int(row["dropped"]) == int(above["kept"])
         assert int(row["kept"]) >= 0 and int(row["dropped"]) >= 0
     assert int(rows[-1]["kept"]) + sum(int(row["dropped"]) for row in rows) == ROWS
@@ -130,7 +131,10 @@ def test_every_row_went_where_plain_python_sends_it(funnel: Funnel) -> None:
 
 def test_the_page_of_the_run(funnel: Funnel) -> None:
     text = (funnel.data / "README.md").read_text()
-    assert f"{ROWS} rows, 30 images, 30 repositories" in text and "128 Python repositories" in text
+    assert (
+        f"{ROWS} rows, 30 images, 30 repositories" in text
+        and "30 Python (the published description says 128" in text
+    )
     assert "| pydata/xarray | 8 |" in text
     sums = (funnel.release / "SHA256SUMS").read_text()
     for line in filter(None, sums.split("\n")):

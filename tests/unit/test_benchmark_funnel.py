@@ -51,7 +51,7 @@ def test_shape(release: Path) -> None:
     )
     assert size / ROWS * 59_136 == pytest.approx(5.2e9, rel=0.08)
     assert shared > 0
-    counts = count_release(shards)
+    counts = count_release(shards).counts
     assert (counts["rows"], counts["images"], counts["repositories"]) == (ROWS, 222, 222)
     assert counts["empty_statements"] == round(18_033 * ROWS / 59_136) == 457
     assert counts["null"] > 0 and counts["whitespace"] > 0

@@ -31,13 +31,37 @@ def shards(tmp_path: Path) -> list[Path]:
 
 
 def test_counts(shards: list[Path]) -> None:
-    assert count_release(shards) == COUNTS
+    found = count_release(shards)
+    assert found.counts == COUNTS
+    assert found.repositories_by_language == {"Python": 3}
+
+
+def test_a_repository_has_the_language_of_most_files_that_its_patches_edit(tmp_path: Path) -> None:
+    def patch(path: str, line: str = "x") -> str:
+        return f"diff --git a/{path} b/{path}\n--- a/{path}\n+++ b/{path}\n@@ -1 +1 @@\n-{line}\n+y\n"
+
+    patches = {
+        "swesmith/a": [patch("m.go"), patch("docs/b.py"), patch("k x.go")],
+        "swesmith/b": [patch("m.py"), patch("Makefile"), "no patch"],
+        "swesmith/c": ["no patch"],
+        "swesmith/d": [patch("m.zig") + patch("n.zig")],
+    }
+    rows = [(repo, text) for repo, texts in patches.items() for text in texts]
+    shard = write_shard(
+        tmp_path / "a.parquet", [make_row(n, repo=repo, patch=text) for n, (repo, text) in enumerate(rows)]
+    )
+    assert count_release([shard]).repositories_by_language == {"Go": 1, "Python": 1, "another language": 2}
 
 
 def test_a_release_as_expected(shards: list[Path]) -> None:
     expected = {"rows": 6, "empty_statements": 3, "images": None}
     found = describe_release(shards, expected, allow_other=False)
-    assert found == {"counts": COUNTS, "expected": expected, "differences": []}
+    assert found == {
+        "counts": COUNTS,
+        "repositories_by_language": {"Python": 3},
+        "expected": expected,
+        "differences": [],
+    }
 
 
 def test_every_difference_is_named_with_both_numbers(shards: list[Path]) -> None:

@@ -15,8 +15,8 @@ from checkout import copy_checkout
 ROOT = Path(__file__).parents[2]
 PROFILES = ("mini", "k8s", "b200")
 TARGETS = (
-    "all", "prepare_data", "probe", "train_dense", "train_moe", "evaluate_verified", "results_table", "figures",
-    "warm_start", "make_tasks",
+    "all", "prepare_data", "probe", "train_dense", "train_moe", "evaluate_verified", "results_table", "data_table",
+    "figures", "warm_start", "make_tasks",
 )  # fmt: skip
 
 
