@@ -18,7 +18,7 @@ from swe_smith_rows import IMAGE, load_script, make_row, write_shard
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl
 from lightning_smith.tasks.columns import SCHEMA, read_tasks
-from lightning_smith.tasks.filters import PUBLISHED, branch, statement, test_count
+from lightning_smith.tasks.filters import PUBLISHED, branch, bug_in_tests, overlap, statement, test_count
 from lightning_smith.tasks.filters.decisions import Decisions, decide, read_decisions, write_decisions
 from lightning_smith.tasks.funnel import (
     FilterTotal,
@@ -201,6 +201,46 @@ def test_the_filters_partition_any_release_in_any_order(
     )
     assert survivors == [row for row in rows if row["instance_id"] not in seen]
     assert ledger[-1].kept == len(survivors)
+
+
+patches = st.sampled_from(
+    ["", "no patch", "--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-x\n+y\n", make_row(0)["patch"]]
+)
+kinds = st.sampled_from([None, "file", "repository"])
+
+
+@FAST
+@given(release=st.lists(st.tuples(patches, kinds), max_size=12), data=st.data())
+def test_each_switched_on_filter_partitions_its_input_in_any_order(
+    tmp_path_factory: pytest.TempPathFactory, release: list[Any], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    rows = [make_row(number, patch=patch) for number, (patch, _) in enumerate(release)]
+    shared = {row["instance_id"]: kind for row, (_, kind) in zip(rows, release, strict=True) if kind}
+    before = Decisions(
+        "statement", {row["instance_id"]: data.draw(st.sampled_from([None, "empty"])) for row in rows}
+    )
+    shuffled = data.draw(st.permutations(rows))
+    cut = data.draw(st.integers(0, len(rows)))
+    whole = [write_shard(folder / "whole.parquet", rows)]
+    parts = [
+        write_shard(folder / f"{n}.parquet", part) for n, part in enumerate((shuffled[:cut], shuffled[cut:]))
+    ]
+    for module, reasons in (
+        (bug_in_tests, bug_in_tests.reasons),
+        (overlap, partial(overlap.reasons, overlapping=shared, level="file")),
+        (overlap, partial(overlap.reasons, overlapping=shared, level="repository")),
+    ):
+        first, second = (
+            decide(module.NAME, shards, module.COLUMNS, reasons, before) for shards in (whole, parts)
+        )
+        assert first == second
+        assert set(first.reasons) == before.kept
+        assert len(first.kept) + first.dropped == len(before.kept)
+        assert {reason for reason in first.reasons.values() if reason} <= set(module.REASONS)
+        for number, decisions in enumerate((first, second)):
+            write_decisions(folder / f"{number}.tsv", decisions)
+        assert (folder / "0.tsv").read_bytes() == (folder / "1.tsv").read_bytes()
 
 
 def test_the_ledger_as_a_file(tmp_path: Path) -> None:
