@@ -84,7 +84,9 @@ def validation_rooms(workspace: str, images: Path, *, timeout_s: float, scratch:
     Raises UserError for a kind of workspace that this version does not have.
     """
     if workspace != "bwrap":
-        refuse_missing(["validate_tasks"], {"images": "local", "workspace": workspace})
+        raise UserError(
+            f"tasks cannot be validated with backends.workspace={workspace}: this version does it with bwrap alone"
+        )
     from lightning_smith.rollout.validate import LocalRooms
 
     return LocalRooms(images, timeout_s=timeout_s, scratch=scratch)

@@ -14,7 +14,7 @@ from lightning_smith.backends import validation_rooms
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.process import exit_when_orphaned, stage_lock
-from lightning_smith.rollout.validate import buggy_tasks, part_of, refuse_invalid, validate
+from lightning_smith.rollout.validate import buggy_tasks, part_of, validate
 from lightning_smith.tasks.filters.decisions import read_decisions
 from lightning_smith.tasks.validation import ValidationLog, verdicts
 
@@ -57,8 +57,8 @@ def main(argv: list[str] | None = None) -> None:
             workers=args.workers,
             total=len(wanted),
             retries=args.retries,
+            max_invalid_fraction=args.max_invalid_fraction,
         )
-        refuse_invalid(records, args.log, args.max_invalid_fraction)
         write_jsonl(args.out, (record.to_dict() for record in records))
     counts = Counter(reason or "valid" for reason in verdicts(records, args.runs).values())
     print(f"{len(wanted)} tasks: " + ", ".join(f"{count} {name}" for name, count in sorted(counts.items())))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -37,9 +38,6 @@ from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.workspace import BwrapWorkspace, Observation, Workspace
 from lightning_smith.tasks.columns import SCHEMA, iter_batches
 from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord
-
-HOPELESS_AFTER = 16
-"""So many records without a verdict at the start, and none with one, mean a broken machine."""
 
 _EXAMPLES = 5
 _REVERSE_TIMEOUT_S = 120.0
@@ -146,50 +144,39 @@ def validate(
     workers: int,
     total: int,
     retries: int = 2,
+    max_invalid_fraction: float = 0.0,
 ) -> list[ValidationRecord]:
     """Run what the log lacks, `workers` at a time; returns a record for each task, patch and run, sorted.
 
     `tasks` gives the tasks anew at each call, `total` is their number. All tasks are run once before any is run
     again, so that a fault that comes and goes with the hour shows. A run without a verdict is repeated up to
-    `retries` times. Raises UserError if the first `HOPELESS_AFTER` have none.
+    `retries` times. Raises UserError as soon as more than `max_invalid_fraction` of all runs have none, and for a
+    task whose image is absent.
     """
-    progress = Progress("validate", total * runs * len(Patch), unit="test runs")
-    wanted: list[ValidationRecord] = []
-    failures, worked = 0, False
+    planned = total * runs * len(Patch)
+    progress = Progress("validate", planned, unit="test runs")
+    records: list[ValidationRecord] = []
+    invalid = 0
     with ThreadPoolExecutor(workers) as pool:
         try:
-            todo = _todo(tasks, rooms, log, runs, wanted, progress)
-            for record in _bounded(
-                pool, todo, lambda item: _certain(*item, retries), workers * _WINDOW_FACTOR
-            ):
-                log.append(record)
-                wanted.append(record)
+            todo = _todo(tasks, rooms, log, runs, records, progress)
+            for record in _bounded(pool, todo, partial(_logged, log, retries), workers * _WINDOW_FACTOR):
+                records.append(record)
                 passed = float(record.outcome is Outcome.SOLVED)
                 gold = record.patch is Patch.GOLD
                 progress.step(gold=passed if gold else None, empty=None if gold else passed)
-                failures, worked = failures + (not record.valid), worked or record.valid
-                if not worked and failures >= HOPELESS_AFTER:
+                invalid += not record.valid
+                if invalid > max_invalid_fraction * planned:
                     raise UserError(
-                        f"the first {failures} test runs all failed without a verdict, the last one "
-                        f"({record.instance_id}) with: {record.error}"
+                        f"{invalid} of {planned} test runs have no verdict after all retries (allowed: "
+                        f"{max_invalid_fraction:.1%}), such as {record.instance_id} with its {record.patch} patch "
+                        f"({record.error}): remedy that and run the same command again, {log.path} keeps the others"
                     )
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     progress.close()
-    return sorted(wanted, key=lambda record: record.key)
-
-
-def refuse_invalid(records: list[ValidationRecord], log: Path, max_invalid_fraction: float) -> None:
-    """Raise UserError if more than a fraction of the records has no verdict, with one of the causes."""
-    invalid = [record for record in records if not record.valid]
-    if len(invalid) > max_invalid_fraction * len(records):
-        example = invalid[-1]
-        raise UserError(
-            f"{len(invalid)} of {len(records)} test runs have no verdict after all retries (allowed: "
-            f"{max_invalid_fraction:.1%}), such as {example.instance_id} with its {example.patch} patch "
-            f"({example.error}): remedy that and run the same command again, {log} keeps the others"
-        )
+    return sorted(records, key=lambda record: record.key)
 
 
 _Item = tuple[BuggyTask, Patch, int, Rooms]
@@ -200,10 +187,10 @@ def _todo(
     rooms: Rooms,
     log: ValidationLog,
     runs: int,
-    wanted: list[ValidationRecord],
+    records: list[ValidationRecord],
     progress: Progress,
 ) -> Iterator[_Item]:
-    """What the log lacks; what it has goes to `wanted`."""
+    """What the log lacks; what it has goes to `records`."""
     for run in range(runs):
         for buggy in tasks():
             inputs = _inputs(buggy, rooms)
@@ -211,7 +198,7 @@ def _todo(
                 key = buggy.task.instance_id, patch.value, run
                 known = log.get(key)
                 if known is not None and log.done(key, inputs):
-                    wanted.append(known)
+                    records.append(known)
                     progress.skip()
                 else:
                     yield buggy, patch, run, rooms
@@ -230,13 +217,14 @@ def _bounded[T, R](
         active |= {pool.submit(work, item) for item in islice(source, len(ended))}
 
 
-def _certain(buggy: BuggyTask, patch: Patch, run: int, rooms: Rooms, retries: int) -> ValidationRecord:
-    """A record with a verdict if one of the tries gives any."""
-    record = validate_once(buggy, patch, run, rooms)
+def _logged(log: ValidationLog, retries: int, item: _Item) -> ValidationRecord:
+    """A record with a verdict if one of the tries gives any; in the log even if the stage is being stopped."""
+    record = validate_once(*item)
     for _ in range(retries):
         if record.valid:
             break
-        record = validate_once(buggy, patch, run, rooms)
+        record = validate_once(*item)
+    log.append(record)
     return record
 
 
@@ -271,7 +259,7 @@ def validate_once(buggy: BuggyTask, patch: Patch, run: int, rooms: Rooms) -> Val
         run=run,
         outcome=outcome,
         inputs_sha256=_inputs(buggy, rooms),
-        image_digest=_digest(task, rooms),
+        image_digest=rooms.image_digest(task),
         failed=len(failed) if tested is not None and tested.applied else None,
         failed_tests=tuple(failed[:_EXAMPLES]),
         passed_sha256=hash_json(passed) if tested is not None and tested.returncode is not None else None,
@@ -313,13 +301,6 @@ def _last_line(observation: Observation) -> str:
     return observation.output.decode("utf-8", "replace").strip().split("\n")[-1][:200]
 
 
-def _digest(task: RolloutTask, rooms: Rooms) -> str:
-    try:
-        return rooms.image_digest(task)
-    except UserError:
-        return ""
-
-
 def _inputs(buggy: BuggyTask, rooms: Rooms) -> str:
     """Hash of all that the outcome depends on."""
     return hash_json(
@@ -327,7 +308,7 @@ def _inputs(buggy: BuggyTask, rooms: Rooms) -> str:
             "grader": GRADER_VERSION,
             "instance_id": buggy.task.instance_id,
             "tests": sorted(buggy.task.tests),
-            "image": _digest(buggy.task, rooms),
+            "image": rooms.image_digest(buggy.task),
             "bug": hashlib.sha256(buggy.bug).hexdigest(),
             "timeout_s": rooms.timeout_s,
         }

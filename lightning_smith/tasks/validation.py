@@ -7,6 +7,7 @@ One JSON line a run of one patch:
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -83,11 +84,12 @@ class ValidationLog:
     """Append-only JSON lines, each flushed to the disk before `append` returns.
 
     A line torn by a kill is cut when the log is opened. Of several records of one key the last one counts:
-    what had no verdict, or was of other inputs, is run again.
+    what had no verdict, or was of other inputs, is run again. Threads of one process may append.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lock = threading.Lock()
         self._records: dict[ValidationKey, ValidationRecord] = {}
         if path.exists():
             cut_torn_line(path)
@@ -96,8 +98,10 @@ class ValidationLog:
                 self._records[record.key] = record
 
     def append(self, record: ValidationRecord) -> None:
-        append_jsonl(self.path, [record.to_dict()])
-        self._records[record.key] = record
+        """Write a record; it is on the disk when this returns."""
+        with self._lock:
+            append_jsonl(self.path, [record.to_dict()])
+            self._records[record.key] = record
 
     def get(self, key: ValidationKey) -> ValidationRecord | None:
         """The record of a key, whether or not it is valid."""

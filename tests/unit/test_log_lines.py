@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from smith_environment import SmithProcess, needs_smith
+from smith_environment import ROOT, SmithProcess, needs_smith
 
 from lightning_smith.rollout.statuses import PASSING, read_statuses
 from lightning_smith.tasks.log_lines import (
@@ -107,6 +109,51 @@ def test_the_reason_says_what_was_read_from_which_line() -> None:
     )
 
 
+PARAMETERS = [
+    "plain", "", "a b", "a - b", " lead", "trail ", "two  blanks", "\t", "\n", "\r", "\x00", "\x1b[31mred\x1b[0m",
+    "é", "🙂", "\u00a0", "\u2028", "\u200b", "[", "]", "[]", "a]b", "[a", "end ]", "]] ", "x] - y", "::", "a::b c",
+    "PASSED", "FAILED", "x PASSED", "x FAILED - y", "PASSED x", "SKIPPED [1] t.py:1: y", "[ 50%]",
+    "ERROR t.py::test_passes[plain]", "100%]", "a <- b", "#1", "%s", "{}", "\\", "'", '"', "-", "- ", "l" * 300,
+    "=== 1 failed in 0.1s ===", "long " * 60,
+]  # fmt: skip
+REPORTER = """
+import json
+outcomes = {}
+def pytest_runtest_logreport(report):
+    if report.when == "call":
+        outcomes[report.nodeid] = report.outcome.upper()
+def pytest_unconfigure():
+    with open("outcomes.json", "w") as file:
+        json.dump(outcomes, file)
+"""
+
+
+def run_pytest(folder: Path, raw_ids: bool) -> tuple[dict[str, str], str, bytes]:
+    """Outcomes that pytest reports, its verbose log as SWE-smith makes it, and the grader's log with a summary."""
+    code = f"import pytest\n\nVALUES = {PARAMETERS!r}\n"
+    for name, check in (("passes", "True"), ("fails", "False")):
+        code += f"\n@pytest.mark.parametrize('v', VALUES, ids=str)\ndef test_{name}(v):\n    assert {check}\n"
+    (folder / "test_t.py").write_text(code)
+    (folder / "reporter.py").write_text(REPORTER)
+    option = "disable_test_id_escaping_and_forfeit_all_rights_to_community_support"
+    common = [
+        "-p",
+        "reporter",
+        "-p",
+        "no:cacheprovider",
+        "--color=no",
+        "--tb=no",
+        "-o",
+        f"{option}={raw_ids}",
+    ]
+    logs = []
+    for flags in (["--verbose", "--disable-warnings"], ["-rA"]):
+        command = [str(ROOT / "envs/testbed/.venv/bin/python"), "-m", "pytest", *common, *flags, "test_t.py"]
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "LC_ALL": "C.UTF-8"}
+        logs.append(subprocess.run(command, cwd=folder, env=environment, capture_output=True).stdout)
+    return json.loads((folder / "outcomes.json").read_text()), logs[0].decode(), logs[1]
+
+
 # In the parameters, whatever a parser could trip over.
 odd_texts = st.text(st.sampled_from(" -[]:.PASSEDFAILIED\u00e9\u2028\n\x1b"), max_size=12)
 mixed_ids = st.lists(
@@ -186,6 +233,24 @@ class TestSmithParsers:
         plain = [test for test in tests if not re.search(STATUS_WORDS, test)]
         for repo in (MOTO, AUTOGRAD, MYPY, PARAMIKO):
             assert smith.odd(repo, plain) == [None] * len(plain)
+
+    @pytest.mark.parametrize("raw_ids", [False, True])
+    def test_what_real_pytest_prints_is_read_as_foretold(
+        self, smith: SmithProcess, tmp_path: Path, raw_ids: bool
+    ) -> None:
+        """Ids that are not odd are read with the status that pytest itself reports; others are there to be found."""
+        outcomes, verbose, summary = run_pytest(tmp_path, raw_ids)
+        tests = [*outcomes]
+        assert len(tests) == 2 * len(PARAMETERS)
+        reasons = dict(zip(tests, smith.odd(MOTO, tests), strict=True))
+        fine = [test for test, reason in reasons.items() if reason is None]
+        assert len(fine) >= 20 and len(tests) - len(fine) >= 20
+        theirs, ours = smith.read(MOTO, verbose), read_statuses(summary, tests)
+        assert {test: theirs[test] for test in fine} == {test: outcomes[test] for test in fine}
+        assert {test: ours[test] for test in fine} == {test: outcomes[test] for test in fine}
+        assert any(theirs.get(test) != outcomes[test] for test in tests)
+        readable = [test for test in tests if own(test) is None and shadowing(test, tests) is None]
+        assert {test: ours[test] for test in readable} == {test: outcomes[test] for test in readable}
 
     def test_a_real_row_and_its_real_log(self, smith: SmithProcess) -> None:
         """Every id of the row is read back from the log that graded it, by SWE-smith's parser and by ours."""
