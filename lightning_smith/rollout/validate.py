@@ -44,16 +44,18 @@ _REVERSE_TIMEOUT_S = 120.0
 _WINDOW_FACTOR = 4
 _LINE = 76
 
-# The ways in which SWE-smith's harness applies a gold patch: git, or else patch with some tolerance.
+# The ways in which SWE-smith's harness applies a gold patch: git, or else patch with some tolerance. Without
+# --forward the latter would put the bug into a tree that lacks it ("Unreversed patch detected! Ignoring -R.").
 _REVERSE = """
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 LC_ALL=C.UTF-8
+command -v git base64 >/dev/null || {{ echo 'the image lacks git or base64'; exit 3; }}
 base64 -d > /tmp/bug.diff <<'END' || exit 3
 {data}
 END
 git apply --reverse --verbose --whitespace=nowarn /tmp/bug.diff && exit 0
 command -v patch >/dev/null || exit 1
 echo 'trying patch --reverse --fuzz=5'
-patch --batch --reverse --fuzz=5 --no-backup-if-mismatch --reject-file=- -p1 -i /tmp/bug.diff || exit 1
+patch --batch --forward --reverse --fuzz=5 --no-backup-if-mismatch --reject-file=- -p1 -i /tmp/bug.diff || exit 1
 """
 
 

@@ -77,6 +77,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "gold_fails": {"FAIL_TO_PASS": [LOW, "tests/test_wrong.py::test_wrong"]},
     "empty_passes": {"FAIL_TO_PASS": [SPAN], "PASS_TO_PASS": []},
     "both_wrong": {"FAIL_TO_PASS": [SPAN], "PASS_TO_PASS": [], "patch": "a fix, surely"},
+    "bug_is_elsewhere": {"PASS_TO_PASS": []},
     "flaky": {"PASS_TO_PASS": [SPAN, "tests/test_coin.py::test_coin"]},
     "no_such_file": {"PASS_TO_PASS": ["tests/test_absent.py::test_absent"]},
     "slow": {"PASS_TO_PASS": ["tests/test_slow.py::test_slow"]},
@@ -88,6 +89,7 @@ EXPECTED = {
     "gold_fails": "gold_fails",
     "empty_passes": "empty_passes",
     "both_wrong": "gold_fails_empty_passes",
+    "bug_is_elsewhere": "gold_fails_empty_passes",
     "no_such_file": "grader_error",
 }
 """Of those whose verdict does not depend on chance or on a time limit."""
@@ -124,7 +126,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     branches = []
     for name in TASKS:
         removed = {test.partition("::")[0] for test in row(name)["FAIL_TO_PASS"]}
-        branches.append(TaskBranch(PREFIX + name, {CORE_PATH: BUGGY.encode()}, tuple(sorted(removed))))
+        code = CORE.replace("high - low", "high + low") if name == "bug_is_elsewhere" else BUGGY
+        branches.append(TaskBranch(PREFIX + name, {CORE_PATH: code.encode()}, tuple(sorted(removed))))
     recipe = ImageRecipe(IMAGE_NAME, "gauge", "1.0", sdist, sha256_file(sdist), ".", tuple(branches))
     build_image(images / image_key(IMAGE_NAME), recipe, TESTBED_PYTHON)
     return images
@@ -167,7 +170,7 @@ def test_each_kind_of_wrong_task_has_its_own_reason(tmp_path: Path, rooms: Local
     assert by_key["right", Patch.GOLD, 0].outcome is Outcome.SOLVED
     assert by_key["right", Patch.EMPTY, 1].failed_tests == (LOW,)
     assert by_key["gold_fails", Patch.GOLD, 0].failed_tests == ("tests/test_wrong.py::test_wrong",)
-    for name in ("gold_does_not_apply", "gold_is_garbage"):
+    for name in ("gold_does_not_apply", "gold_is_garbage", "bug_is_elsewhere"):
         assert "the bug's patch cannot be reversed" in (by_key[name, Patch.GOLD, 0].error or "")
         assert by_key[name, Patch.GOLD, 0].failed is None, "no test ran"
     assert "lacks tests/test_absent.py" in (by_key["no_such_file", Patch.EMPTY, 0].error or "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import socket
 import subprocess
@@ -22,6 +23,7 @@ from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.bwrap import Bwrap, ResourceLimits
 from lightning_smith.rollout.diff import DiffRefusedError, apply_diff
 from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
+from lightning_smith.rollout.validate import reverse_command
 from lightning_smith.rollout.workspace import BwrapWorkspace, Workspace
 
 pytestmark = [
@@ -385,3 +387,19 @@ def test_turns_after_a_time_out(workspace: Workspace) -> None:
         if "output" in expected:
             assert seen.output.decode().strip() == expected["output"], turn
     assert text(workspace, "ps -eo args | grep -cE '[s]leep (300|400)|[w]hile True'").strip() == "0"
+
+
+# ------------------------------------------------------------------------------------------------------ validation
+
+
+def test_a_bug_is_taken_back_by_a_command_and_only_once(workspace: Workspace) -> None:
+    """How tasks are validated: the gold patch is what this leaves."""
+    path, fixed = "src/widget/core.py", tiny_image.CORE
+    buggy = fixed.replace(tiny_image.FIXED_LINE, tiny_image.BUGGY_LINE)
+    lines = difflib.unified_diff(fixed.splitlines(True), buggy.splitlines(True), f"a/{path}", f"b/{path}")
+    script = reverse_command(f"diff --git a/{path} b/{path}\n{''.join(lines)}".encode())
+    done = workspace.execute(script, 60)
+    assert done.returncode == 0, done.output
+    assert f"-{tiny_image.BUGGY_LINE}\n+{tiny_image.FIXED_LINE}\n".encode() in workspace.diff()
+    assert workspace.execute(script, 60).returncode == 1
+    assert workspace.execute(f"PATH=/nonexistent\n{script}", 60).returncode == 3
