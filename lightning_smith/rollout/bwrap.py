@@ -5,7 +5,8 @@
 
 Each command gets namespaces of its own (user, process, network, mount and so on), so the end of its first
 process ends all of it, whatever it started and however that detached. Its root is empty but for /usr and the
-testbed's interpreter, both read-only, and the task's tree at /testbed.
+testbed's interpreter, both read-only, and the task's tree at /testbed. /proc is read-only: below /proc/sys are the
+machine's own settings, which belong to root, and so to commands of a harness that runs as root.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from lightning_smith.process import ProcessStat, is_running, process_stat
 from lightning_smith.rollout.cgroup import ProcessGroup
 from lightning_smith.rollout.chroot import leave_chroot
 from lightning_smith.rollout.executor import SCRIPT, HeadAndTail
+from lightning_smith.rollout.seccomp import filter_program
 
 TREE = "/testbed"
 """Where a command sees the task's tree: the same place as in SWE-smith's images."""
@@ -40,7 +42,7 @@ TREE = "/testbed"
 TESTBED = "/opt/testbed"
 """Where a command sees the environment of the testbed's interpreter."""
 
-_OPTIONS = ("--size", "--disable-userns", "--json-status-fd", "--block-fd")
+_OPTIONS = ("--size", "--disable-userns", "--json-status-fd", "--block-fd", "--seccomp")
 """Options that bubblewrap has had since 0.8."""
 
 _USER = 1000
@@ -235,6 +237,7 @@ class Bwrap:
             arguments = [
                 *self._system_arguments(),
                 *("--json-status-fd", str(status_write), "--block-fd", str(block_read)),
+                *(("--seccomp", str(descriptors.file(calls))) if (calls := filter_program()) else ()),
                 *(("--bind", str(tmp), "/tmp") if tmp else _tmpfs("/tmp", self.limits.tmp_mb)),
                 *_flatten(("--ro-bind", str(path), inside) for inside, path in (folders or {}).items()),
                 *_flatten(
@@ -273,7 +276,7 @@ class Bwrap:
             *_system_mounts(self.testbed_python),
             *("--proc", "/proc", "--dev", "/dev"),
             *_tmpfs("/dev/shm", self.limits.tmp_mb),
-            *("--remount-ro", "/dev"),
+            *("--remount-ro", "/dev", "--remount-ro", "/proc"),
         ]
 
     def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:
@@ -296,10 +299,7 @@ class Bwrap:
             if cpu_s
             else ""
         )
-        return (
-            f"echo 1000 > /proc/self/oom_score_adj; {cpu}"
-            f"ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {SCRIPT}"
-        )
+        return f"{cpu}ulimit -c 0 -u {limits.processes} -v {memory_kb} -f {file_kb} && exec bash {SCRIPT}"
 
     def _watch(self, job: _Job, start: int, deadline_s: float, tree: Path) -> None:
         """Read what the command writes until it has ended; end it when it passes a limit."""
@@ -337,6 +337,7 @@ class Bwrap:
             pid = int(json.loads(job.report.split(b"\n", 1)[0])["child-pid"])
             job.init = process_stat(pid)
             job.group.add(pid)
+            Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
             os.write(start, b"\n")
         if b'"exit-code"' in job.report:
             _kill(job)  # what the command left behind in the background ends with it

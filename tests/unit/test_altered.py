@@ -1,0 +1,155 @@
+"""Tests with altered expectations: right code fails every one, whatever the assertion looks like."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightning_smith.rollout.altered import alter
+
+RIGHT = '''\
+"""Doc."""
+import unittest
+
+import pytest
+
+
+def one():
+    return 1
+
+
+def fail(kind):
+    raise kind("x")
+
+
+ASSERTIONS
+'''
+
+ASSERTIONS = [
+    "assert one() == 1",
+    "assert 1 == one(), 'why'",
+    "assert -1 == -one()",
+    "assert one() == 1.0",
+    "assert 'é' + 'b' == 'éb'  # é",
+    'assert str(one()) == """1"""',
+    "assert str(one())[1:] == ''",
+    r"assert chr(92) + 'n' == '\\n'",
+    "assert bytes([97]) == b'a'",
+    "assert [one(), 'b'] == [1, 'b']",
+    "assert {'a': one()} == {'a': 1}",
+    "assert (one(),) == (1,)",
+    "assert [] == list()",
+    "assert one() == one()",
+    "assert one() == pytest.approx(1)",
+    "assert one() is not None",
+    "assert None is None",
+    "assert one() in (1, 2)",
+    "assert one() not in (3, 2)",
+    "assert one() != 2",
+    "assert one() < 2 and True",
+    "assert one() <= 1",
+    "assert one() > 0",
+    "assert 0 < one() < 2",
+    "assert not (one() == 2)",
+    "assert not(one() - 1)",
+    "assert one()",
+    "assert (one() and\n            one())",
+    "assert isinstance(one(), int)",
+    "with pytest.raises(ValueError):\n        fail(ValueError)",
+    "with pytest.raises(Exception, match='x'): fail(ArithmeticError)",
+    "one()",
+    "for _ in [1]:\n        one()",
+    "with open(__file__) as file:\n        assert file.read().count('ever') == 1",
+    "if one() == 1:\n        return\n    assert one() == 2",
+]
+METHODS = [
+    "self.assertEqual(one(), 1)",
+    "self.assertEqual(one(), one(), 'why')",
+    "self.assertListEqual([one()], [1])",
+    "self.assertAlmostEqual(one(), 1.0)",
+    "self.assertNotEqual(one(), 2)",
+    "self.assertTrue(one())",
+    "self.assertFalse(not one())",
+    "self.assertIsNone(None)",
+    "self.assertIn(one(), [1])",
+    "self.assertGreaterEqual(one(), 1)",
+    "self.assertRegex(str(one()), '1')",
+    "self.assertRaises(KeyError, fail, KeyError)",
+    "with self.assertRaisesRegex(KeyError, 'x'): fail(KeyError)",
+]
+
+
+def outcomes(folder: Path, source: str) -> dict[str, str]:
+    (folder / "test_it.py").write_text(source, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-rA",
+        "--tb=no",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+    ]
+    done = subprocess.run(
+        [*command, "--rootdir=.", "test_it.py"], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return {name: status for status, name in re.findall(r"^([A-Z]+) test_it.py::(\S+)", done.stdout, re.M)}
+
+
+def test_right_code_fails_every_altered_test(tmp_path: Path) -> None:
+    functions = [f"def test_{number}():\n    {text}\n" for number, text in enumerate(ASSERTIONS)]
+    methods = [f"    def test_m{number}(self):\n        {text}\n" for number, text in enumerate(METHODS)]
+    extra = (
+        "async def helper(): pass\n\n\ndef test_one_line(): one()\n\n\n"
+        "def test_documented():\n    'Doc.'\n    one()\n"
+    )
+    tests = "\n\n".join([*functions, extra, "class TestIt(unittest.TestCase):\n" + "\n".join(methods)])
+    source = RIGHT.replace("ASSERTIONS", tests)
+    altered = alter(source.encode(), "seed")
+    assert altered is not None and altered == alter(source.encode(), "seed") != alter(
+        source.encode(), "other"
+    )
+    before = outcomes(tmp_path, source)
+    after = outcomes(tmp_path, altered.decode())
+    # The one that returns before its assertion is not altered where it matters, and reads as such.
+    returns = f"test_{len(ASSERTIONS) - 1}"
+    assert set(before.values()) == {"PASSED"} and len(before) == len(ASSERTIONS) + len(METHODS) + 2
+    assert {name for name in before if after[name] != "FAILED"} == {returns}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"",
+        b"x = 1\n",
+        b"def broken(:\n",
+        b"\xff\xfe",
+        b"# coding: latin-1\ndef test_a(): assert '\xe9'\n",
+        b"\0",
+    ],
+)
+def test_nothing_to_alter(source: bytes) -> None:
+    assert alter(source, "seed") is None
+
+
+def test_files_of_this_repository_stay_python() -> None:
+    for path in Path(__file__).parent.glob("test_*.py"):
+        altered = alter(path.read_bytes(), "seed")
+        assert altered is None or ast.parse(altered)
+
+
+def test_line_ends_and_names_are_kept() -> None:
+    source = (
+        b"def test_a():\r\n\tassert f() == 1\r\n\r\n\r\nclass TestB:\r\n\tdef test_c(self):\r\n\t\tf()\r\n"
+    )
+    altered = alter(source, "seed")
+    assert altered is not None and b"def test_a():\r\n\tassert f() == " in altered
+    assert b"\tdef test_c(self):\r\n\t\tassert len(str()) == " in altered
