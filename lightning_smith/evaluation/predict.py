@@ -73,6 +73,7 @@ class PredictSettings:
         templates = {key: value for key, value in self.agent.items() if key.endswith("_template")}
         return {
             **{key: self.agent[key] for key in AGENT_SETTINGS},
+            **{key: self.agent[key] for key in ("max_blocked", "thinking") if key in self.agent},
             "templates_sha256": hash_json(templates),
             "temperature": self.temperature,
             "context": self.context,

@@ -32,12 +32,19 @@ from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.grading import GraderError, decide, run_tests
 from lightning_smith.rollout.loop import Episode, run_episode
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.outcome import (
+    Ending,
+    Outcome,
+    PatchState,
+    RolloutRecord,
+    decide_outcome,
+    reward_of,
+)
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import STAGE_FILE_VARIABLE, StageSettings
 from lightning_smith.rollout.task import RolloutTask, TaskFile
 from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
-from lightning_smith.rollout.workspace import BwrapWorkspace
+from lightning_smith.rollout.workspace import BwrapWorkspace, Workspace
 
 _OUTPUT_BYTES_PER_CHARACTER = 4
 """The most that UTF-8 takes, so that what the workspace keeps of an output always fills an observation."""
@@ -95,6 +102,8 @@ class Rollout:
     record: RolloutRecord
     patch: bytes = b""
     messages: list[Message] = field(default_factory=list)
+    ending: Ending = Ending.FAILURE
+    patch_state: PatchState = PatchState.EMPTY
     left_out: Counter[str] = field(default_factory=Counter)
     """Changed files that are not in the patch, by reason."""
 
@@ -125,7 +134,7 @@ class Agent:
             model=stage.settings.model,
             seed=request.seed,
             max_tokens=stage.settings.agent.max_tokens,
-            extra=stage.settings.request,
+            extra=stage.settings.agent.request | stage.settings.request,
         )
 
 
@@ -149,10 +158,10 @@ def run_rollout(
         _stop_clock(rollout, started_s)
         _write_trajectory(rollout, stage)
     except UserError as error:
-        _end(rollout, Outcome.INFRA, error=str(error))
+        _fail(rollout, str(error))
     except Exception as error:
         traceback.print_exc()  # goes to the controller's log
-        _end(rollout, Outcome.INFRA, error=f"{type(error).__name__}: {error}")
+        _fail(rollout, f"{type(error).__name__}: {error}")
     _stop_clock(rollout, started_s)
     return rollout
 
@@ -179,8 +188,19 @@ def _empty_record(stage: Stage, request: Request) -> RolloutRecord:
     )
 
 
-def _end(rollout: Rollout, outcome: Outcome | None, error: str | None = None) -> None:
-    rollout.record = replace(rollout.record, outcome=outcome, error=error, reward=None, resolved=None)
+def _fail(rollout: Rollout, error: str) -> None:
+    rollout.ending = Ending.FAILURE
+    _decide(rollout, graded=False, error=error)
+
+
+def _decide(
+    rollout: Rollout, *, graded: bool, tests: Outcome | None = None, error: str | None = None
+) -> None:
+    """Write outcome and error into the record, and what follows from the outcome where it was graded."""
+    outcome = decide_outcome(rollout.ending, graded=graded, patch=rollout.patch_state, tests=tests)
+    reward = reward_of(outcome) if graded else None
+    resolved = None if reward is None else outcome is Outcome.SOLVED
+    rollout.record = replace(rollout.record, outcome=outcome, error=error, reward=reward, resolved=resolved)
 
 
 def _converse(
@@ -203,23 +223,31 @@ def _converse(
         episode = run_episode(task, workspace, model, settings, on_message=on_message)
         _keep(rollout, episode)
         if episode.submitted:
-            try:
-                rollout.patch = workspace.diff()
-            except DiffRefusedError as error:
-                _end(rollout, None, error=str(error))
+            _take_patch(rollout, workspace)
             rollout.left_out = workspace.left_out
     rollout.record = replace(rollout.record, patch_sha256=hashlib.sha256(rollout.patch).hexdigest())
 
 
+def _take_patch(rollout: Rollout, workspace: Workspace) -> None:
+    try:
+        rollout.patch = workspace.diff()
+        rollout.patch_state = PatchState.WHOLE if rollout.patch else PatchState.EMPTY
+    except DiffRefusedError as error:
+        rollout.patch_state = PatchState.REFUSED
+        rollout.record = replace(rollout.record, error=str(error))
+
+
 def _keep(rollout: Rollout, episode: Episode) -> None:
-    rollout.messages = episode.messages
+    rollout.messages, rollout.ending = episode.messages, episode.ending
+    _decide(rollout, graded=False, error=episode.error)
     rollout.record = replace(
         rollout.record,
-        outcome=episode.outcome,
-        error=episode.error,
         turns=episode.turns,
         prompt_tokens=episode.prompt_tokens,
         completion_tokens=episode.completion_tokens,
+        max_prompt_tokens=episode.max_prompt_tokens,
+        blocked=dict(episode.blocked),
+        opaque=episode.opaque,
         model_s=round(episode.model_s, 3),
     )
 
@@ -227,10 +255,8 @@ def _keep(rollout: Rollout, episode: Episode) -> None:
 def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: LocalImage) -> None:
     """Give the rollout its outcome and reward."""
     started_s = time.monotonic()
-    outcome, error = rollout.record.outcome, rollout.record.error
-    if outcome is None and not rollout.patch:
-        outcome = Outcome.UNSOLVED
-    elif outcome is None:
+    tests, error = None, rollout.record.error
+    if rollout.ending is Ending.SUBMITTED and rollout.patch_state is PatchState.WHOLE:
         try:
             run = run_tests(
                 task,
@@ -241,13 +267,10 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: LocalImage)
                 timeout_s=stage.settings.agent.grading_timeout_s,
                 scratch=stage.settings.scratch,
             )
-            outcome = decide(task, run)
+            tests = decide(task, run)
         except GraderError as failure:
-            outcome, error = Outcome.GRADER_ERROR, str(failure)
-    _end(rollout, outcome, error)
-    if rollout.record.valid:
-        solved = outcome is Outcome.SOLVED
-        rollout.record = replace(rollout.record, reward=float(solved), resolved=solved)
+            tests, error = Outcome.GRADER_ERROR, str(failure)
+    _decide(rollout, graded=True, tests=tests, error=error)
     rollout.record = replace(rollout.record, grade_s=round(time.monotonic() - started_s, 3))
 
 

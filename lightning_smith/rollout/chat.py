@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -20,10 +21,16 @@ Message = dict[str, Any]
 """`role` and `content`; what else is in it is not sent."""
 
 REQUEST_TIMEOUT_S = 600.0
-RETRY_WAITS_S = (1.0, 2.0, 4.0)
+RETRY_WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Waits between attempts, 30 s in all: what a gateway or an inference server takes to start again."""
 MAX_PAUSE_S = 3600.0
 
-_CONTEXT_WORDS = ("context", "too long", "maximum length", "max_model_len", "max_tokens", "tokens")
+_CONTEXT_FULL = re.compile(
+    r"context (length|window|is \d)|max_model_len|maximum model length|prompt is too long"
+    r"|'max_tokens'.* is too large",
+    re.IGNORECASE,
+)
+"""How inference servers say with a 400 that a conversation does not fit; other 400s are a wrong request."""
 
 
 class ModelError(UserError):
@@ -43,9 +50,9 @@ class Reply:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     wall_s: float = 0.0
-    """Seconds from the request to the answer, pauses of the gateway included."""
+    """Seconds from the request to the answer, waits included."""
     paused_s: float = 0.0
-    """Seconds of that in which the gateway was paused."""
+    """Seconds of that in which it waited for a gateway that was paused, restarting or out of order."""
 
 
 class Model(Protocol):
@@ -101,7 +108,7 @@ class ChatModel:
         started_s = time.monotonic()
         plain = [{"role": message["role"], "content": message["content"]} for message in messages]
         answer = self._service.post(self._url, {**self._fields, "messages": plain})
-        if answer.status == 400 and any(word in answer.text.lower() for word in _CONTEXT_WORDS):
+        if answer.status == 400 and _CONTEXT_FULL.search(answer.text):
             raise ContextOverflowError(answer.text[:300])
         body = answer.json()
         choices = body.get("choices") if isinstance(body, dict) else None
@@ -140,8 +147,8 @@ class Answer:
 class JsonService:
     """Posts JSON over connections that stay open, one a host.
 
-    Waits as long as a paused gateway asks (429 with Retry-After). Tries again after a 5xx, another 429 or a
-    broken connection, and raises ModelError when that does not help.
+    Waits as long as a paused gateway asks (429 or 503 with Retry-After). Tries again after another 429, a 5xx
+    or a broken connection, as while a gateway restarts, and raises ModelError when that does not help.
     """
 
     def __init__(
@@ -166,15 +173,16 @@ class JsonService:
             except (OSError, http.client.HTTPException) as error:
                 if not waits or isinstance(error, TimeoutError):
                     raise ModelError(f"{url} cannot be reached: {type(error).__name__} {error}") from None
-                self._sleep(waits.pop(0))
-                continue
-            if status == 429 and pause_s is not None and paused_s < MAX_PAUSE_S:
-                self._sleep(pause_s)
-                paused_s += pause_s
-            elif (status == 429 or status >= 500) and waits:
-                self._sleep(waits.pop(0))
+                wait_s = waits.pop(0)
             else:
-                return Answer(url, status, text, paused_s)
+                if status in (429, 503) and pause_s is not None and paused_s < MAX_PAUSE_S:
+                    wait_s = pause_s
+                elif (status == 429 or status >= 500) and waits:
+                    wait_s = waits.pop(0)
+                else:
+                    return Answer(url, status, text, paused_s)
+            self._sleep(wait_s)
+            paused_s += wait_s
 
     def _send(self, url: str, data: bytes) -> tuple[int, float | None, str]:
         """Status, seconds of Retry-After (None if absent) and body of one attempt."""

@@ -8,13 +8,15 @@ The same loop, limits and wording serve probe, training and evaluation.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lightning_smith.errors import UserError
 from lightning_smith.rollout.actions import Action, FormatError, parse_action
 from lightning_smith.rollout.chat import ContextOverflowError, Message, Model, Reply
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.guard import Refusal, inspect
+from lightning_smith.rollout.outcome import Ending, Outcome, decide_outcome
 from lightning_smith.rollout.stage import AgentSettings
 from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.workspace import Observation, Workspace, observation_text
@@ -34,21 +36,31 @@ class Episode:
 
     messages: list[Message]
     """With `role`, `content` and, in `extra`, what the trajectory keeps."""
-    outcome: Outcome | None = None
-    """None if it submitted."""
+    ending: Ending = Ending.SUBMITTED
     error: str | None = None
     """What ended it, as a sentence, if it did not submit."""
     turns: int = 0
     """Replies of the policy."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    max_prompt_tokens: int = 0
+    """Of the longest prompt."""
+    blocked: Counter[str] = field(default_factory=Counter)
+    """Refused commands by kind."""
+    opaque: int = 0
+    """Commands whose text does not say what they start."""
     model_s: float = 0.0
     """Seconds spent waiting for the policy, pauses of the gateway left out."""
     paused_s: float = 0.0
 
     @property
     def submitted(self) -> bool:
-        return self.outcome is None
+        return self.ending is Ending.SUBMITTED
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What is known of the outcome before the tests; None if it submitted."""
+        return decide_outcome(self.ending, graded=False)
 
 
 def run_episode(
@@ -59,7 +71,7 @@ def run_episode(
     *,
     on_message: Callable[[Message], None] = lambda message: None,
 ) -> Episode:
-    """Run one conversation; never raises for what policy, services or sandbox do, but says so in `outcome`.
+    """Run one conversation; never raises for what policy, services or sandbox do, but says so in `ending`.
 
     `on_message` is called with each message as it is added.
     """
@@ -67,9 +79,9 @@ def run_episode(
     try:
         episode.run()
     except ContextOverflowError as error:
-        episode.end(Outcome.AGENT_LIMIT, f"the conversation exceeds the policy's context: {error}")
+        episode.end(Ending.LIMIT, f"the conversation exceeds the policy's context: {error}")
     except (UserError, OSError) as error:
-        episode.end(Outcome.INFRA, str(error))
+        episode.end(Ending.FAILURE, str(error))
     return episode.result
 
 
@@ -96,8 +108,8 @@ class _Conversation:
         self.result.messages.append(message)
         self.on_message(message)
 
-    def end(self, outcome: Outcome, error: str) -> None:
-        self.result.outcome, self.result.error = outcome, error
+    def end(self, ending: Ending, error: str) -> None:
+        self.result.ending, self.result.error = ending, error
 
     def left_s(self) -> float:
         """Seconds until the rollout's limit; a pause of the gateway does not count."""
@@ -107,10 +119,10 @@ class _Conversation:
     def run(self) -> None:
         while True:
             if self.result.turns >= self.settings.max_turns:
-                return self.end(Outcome.AGENT_LIMIT, f"no submission within {self.settings.max_turns} turns")
+                return self.end(Ending.LIMIT, f"no submission within {self.settings.max_turns} turns")
             if self.left_s() <= 0:
                 limit_s = self.settings.rollout_timeout_s
-                return self.end(Outcome.AGENT_LIMIT, f"no submission within {limit_s:g} s")
+                return self.end(Ending.LIMIT, f"no submission within {limit_s:g} s")
             if self.turn():
                 return None
 
@@ -126,10 +138,14 @@ class _Conversation:
             usage={"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.completion_tokens},
         )
         if isinstance(action, FormatError):
-            return self.refuse(action)
+            return self.reject(self.format_reason(action, reply))
         self.format_errors = 0
         if action.command.strip() == SUBMIT_COMMAND:
             return True
+        decision = inspect(action.command)
+        self.result.opaque += bool(decision.opaque)
+        if decision.refusal is not None:
+            return self.refuse(decision.refusal)
         limit_s = max(0.1, min(self.settings.command_timeout_s, self.left_s()))
         observation = self.workspace.execute(action.command, limit_s)
         text = observation_text(observation, self.settings.observation_chars)
@@ -141,17 +157,40 @@ class _Conversation:
         self.result.turns += 1
         self.result.prompt_tokens += reply.prompt_tokens
         self.result.completion_tokens += reply.completion_tokens
+        self.result.max_prompt_tokens = max(self.result.max_prompt_tokens, reply.prompt_tokens)
         self.result.model_s += reply.wall_s - reply.paused_s
         self.result.paused_s += reply.paused_s
         return reply
 
-    def refuse(self, error: FormatError) -> bool:
+    def format_reason(self, error: FormatError, reply: Reply) -> str:
+        """Why a reply holds no command; one that was cut says so first."""
+        if reply.finish_reason == "length":
+            return f"The reply was cut at its limit of {self.settings.max_tokens} tokens. {error.reason}"
+        return error.reason
+
+    def reject(self, reason: str) -> bool:
+        """Answer a reply without a command."""
         self.format_errors += 1
         if self.format_errors >= self.settings.max_format_errors:
-            self.end(Outcome.FORMAT_ERROR, error.reason)
+            self.end(Ending.FORMAT, reason)
             return True
-        self.add("user", FORMAT_ERROR_TEMPLATE.format(reason=error.reason))
+        self.add("user", FORMAT_ERROR_TEMPLATE.format(reason=reason))
         return False
+
+    def refuse(self, refusal: Refusal) -> bool:
+        """Answer a command that is not run, in the form of an observation."""
+        self.result.blocked[refusal.kind.value] += 1
+        said = Observation(f"{refusal.sentence}\n".encode(), 1, False)
+        text = observation_text(said, self.settings.observation_chars)
+        blocked = {"kind": refusal.kind.value, "program": refusal.program}
+        self.add("user", text, returncode=1, timed_out=False, blocked=blocked)
+        if self.result.blocked.total() < self.settings.max_blocked:
+            return False
+        self.end(
+            Ending.REFUSALS,
+            f"{self.result.blocked.total()} refused commands, the last one for {refusal.program}",
+        )
+        return True
 
 
 def _submits(observation: Observation) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
 
@@ -35,12 +36,86 @@ INVALID_OUTCOMES = frozenset({Outcome.GRADER_ERROR, Outcome.INFRA})
 """Outcomes that carry no reward: retried, then masked and counted, never a reward of 0."""
 
 
+class Ending(StrEnum):
+    """How a conversation ended."""
+
+    SUBMITTED = "submitted"
+    LIMIT = "limit"
+    """Turns, time or context ran out."""
+    FORMAT = "format"
+    """Too many replies without exactly one command."""
+    REFUSALS = "refusals"
+    """Too many commands that the guard refused."""
+    FAILURE = "failure"
+    """A service, the sandbox or the machine failed, then or at any time afterwards."""
+
+
+class PatchState(StrEnum):
+    """What a submission left."""
+
+    WHOLE = "whole"
+    EMPTY = "empty"
+    REFUSED = "refused"
+    """Its changes make no patch: a link out of the tree, too many bytes."""
+
+
+def decide_outcome(
+    ending: Ending,
+    *,
+    graded: bool,
+    patch: PatchState = PatchState.WHOLE,
+    tests: Outcome | None = None,
+) -> Outcome | None:
+    """The outcome of a rollout from all that is known at its end. There is no other place that decides it.
+
+    | ending    | graded here | patch          | tests                      | outcome      | reward |
+    |---|---|---|---|---|---|
+    | failure   | any         | any            | any                        | infra        | none   |
+    | limit     | any         | any            | not run                    | agent_limit  | 0      |
+    | format    | any         | any            | not run                    | format_error | 0      |
+    | refusals  | any         | any            | not run                    | blocked      | 0      |
+    | submitted | no          | any            | not run                    | none yet     | none   |
+    | submitted | yes         | empty, refused | not run                    | unsolved     | 0      |
+    | submitted | yes         | whole          | solved, unsolved, tampered | the same     | 1, 0, 0 |
+    | submitted | yes         | whole          | grader_error, or none      | grader_error | none   |
+
+    Args:
+        graded: whether the rollout runs its tests itself; in evaluation the official harness does, afterwards.
+        tests: what `grading.decide` says of the test run, GRADER_ERROR if there was none.
+    """
+    if ending is not Ending.SUBMITTED:
+        return _ENDED[ending]
+    if not graded:
+        return None
+    if patch is not PatchState.WHOLE:
+        return Outcome.UNSOLVED
+    return tests if tests in _TESTED else Outcome.GRADER_ERROR
+
+
+_ENDED = {
+    Ending.LIMIT: Outcome.AGENT_LIMIT,
+    Ending.FORMAT: Outcome.FORMAT_ERROR,
+    Ending.REFUSALS: Outcome.BLOCKED,
+    Ending.FAILURE: Outcome.INFRA,
+}
+_TESTED = frozenset({Outcome.SOLVED, Outcome.UNSOLVED, Outcome.TAMPERED})
+
+
+def reward_of(outcome: Outcome | None) -> float | None:
+    """1.0 for solved, 0.0 for whatever else says something about the policy, None for the rest."""
+    if outcome is None or outcome in INVALID_OUTCOMES:
+        return None
+    return float(outcome is Outcome.SOLVED)
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
     """One rollout of probe, training or evaluation; one line of a rollout log.
 
     `outcome` is None only between a submission and its official grading (evaluation).
     Times are seconds of wall clock; `model_s` is spent waiting for the policy, `grade_s` in tests.
+    `prompt_tokens` adds up the prompts of all turns, `max_prompt_tokens` is the longest one. `blocked` counts
+    refused commands by kind (`guard.Kind`), `opaque` commands whose text does not say what they start.
     """
 
     instance_id: str
@@ -61,6 +136,9 @@ class RolloutRecord:
     grade_s: float = 0.0
     patch_sha256: str | None = None
     trajectory_sha256: str | None = None
+    max_prompt_tokens: int = 0
+    blocked: Mapping[str, int] = field(default_factory=dict)
+    opaque: int = 0
 
     def __post_init__(self) -> None:
         if self.outcome in INVALID_OUTCOMES and self.reward is not None:
@@ -73,7 +151,11 @@ class RolloutRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for one JSON line."""
-        return {**asdict(self), "outcome": self.outcome.value if self.outcome else None}
+        return {
+            **asdict(self),
+            "outcome": self.outcome.value if self.outcome else None,
+            "blocked": dict(self.blocked),
+        }
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> RolloutRecord:

@@ -14,7 +14,7 @@ from pathlib import Path
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.diff import Stamp, is_byte_code, scan
 
-_CONFIGURATION = frozenset(
+CONFIGURATION = frozenset(
     {
         "conftest.py",
         "pytest.ini",
@@ -56,7 +56,7 @@ class Protection:
         parts = path.split("/")
         return (
             is_byte_code(path)
-            or parts[-1] in _CONFIGURATION
+            or parts[-1] in CONFIGURATION
             or any(part.endswith(_METADATA_SUFFIXES) for part in parts)
             or path in self._test_files
             or path.startswith(self._test_folders)

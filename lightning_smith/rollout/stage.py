@@ -41,17 +41,27 @@ class AgentSettings:
     system_template: str
     instance_template: str
     """`{problem_statement}` stands for the task's; no other braces mean anything."""
+    max_blocked: int = 20
+    thinking: bool | None = None
+    """Sent as `chat_template_kwargs.enable_thinking`; None sends nothing, for endpoints that refuse the field."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """UserError for a missing or unknown key, or a limit that is not positive."""
         settings = _from_dict(cls, values, "agent")
         for name, value in asdict(settings).items():
-            if not name.endswith("_template") and not value > 0:
+            if name != "thinking" and not name.endswith("_template") and not value > 0:
                 raise UserError(f"agent.{name} is {value}: it must be above 0")
         if "{problem_statement}" not in settings.instance_template:
             raise UserError("agent.instance_template lacks {problem_statement}: the policy would see no task")
         return settings
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """Fields of each request to the policy that follow from the settings."""
+        if self.thinking is None:
+            return {}
+        return {"chat_template_kwargs": {"enable_thinking": self.thinking}}
 
     @property
     def deadline_s(self) -> int:

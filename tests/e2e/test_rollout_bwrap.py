@@ -36,7 +36,7 @@ from lightning_smith.rollout.scratch import Scratch, sweep
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.rollout.statuses import read_statuses
 from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.workspace import BwrapWorkspace
+from lightning_smith.rollout.workspace import BwrapWorkspace, observation_text
 
 pytestmark = [
     pytest.mark.e2e,
@@ -204,6 +204,18 @@ def test_a_killed_harness_takes_its_commands_along(stage: Stage, tmp_path: Path)
     while processes("sleep 3016") and time.monotonic() < deadline_s:
         time.sleep(0.05)
     assert time.monotonic() < deadline_s
+
+
+@pytest.mark.parametrize("command", ["yes", "cat /dev/urandom", "printf '\\377\\0'; yes $'\\303'"])
+def test_endless_output_is_cut_and_harmless(workspace: BwrapWorkspace, command: str) -> None:
+    started_s = time.monotonic()
+    seen = workspace.execute(command, 2)
+    assert seen.timed_out and time.monotonic() - started_s < 12
+    assert len(seen.output) == 8000 and seen.dropped_bytes > 0
+    text = observation_text(seen, 1000)
+    assert len(text) < 1200 and text.encode() and "bytes left out" in text
+    assert text.endswith("[stopped: it ran over its limit of 2 s]\n</output>")
+    assert workspace.execute("echo well", 60).output == b"well\n"
 
 
 def test_a_command_may_lock_itself_out(workspace: BwrapWorkspace) -> None:
@@ -453,6 +465,28 @@ def test_a_defect_is_no_verdict(stage: Stage, monkeypatch: pytest.MonkeyPatch) -
 def test_a_stage_is_opened_once(stage: Stage, tmp_path: Path) -> None:
     stage.settings.write(tmp_path / "stage.json")
     assert open_stage(str(tmp_path / "stage.json")) is open_stage(str(tmp_path / "stage.json"))
+
+
+def test_refused_commands_are_counted_and_not_run(stage: Stage) -> None:
+    rollout = roll_out(stage, "touch made; git log", "git diff; ls", tiny_image.FIX, sample=6)
+    record = rollout.record
+    assert (record.outcome, record.reward, record.turns) == (Outcome.SOLVED, 1.0, 4)
+    assert (record.blocked, record.opaque) == ({"git": 2}, 0) and b"made" not in rollout.patch
+    assert stage.settings.trajectories is not None
+    document = json.loads((stage.settings.trajectories / tiny_image.TASK / "6.traj.json").read_text())
+    assert document["info"]["rollout"]["record"]["blocked"] == {"git": 2}
+    kinds = [message["extra"].get("blocked") for message in document["messages"]]
+    assert [kind for kind in kinds if kind] == [{"kind": "git", "program": "git"}] * 2
+
+
+def test_too_many_refused_commands_are_a_verdict(tmp_path: Path, folder: Path) -> None:
+    stage = make_stage(folder, max_blocked=2)
+    rollout = roll_out(stage, tiny_image.FIX, "git add -A", "pip install x", sample=7)
+    record = rollout.record
+    assert (record.outcome, record.reward, record.resolved) == (Outcome.BLOCKED, 0.0, False)
+    assert record.blocked == {"git": 1, "install": 1} and rollout.patch == b""
+    ungraded = roll_out(stage, "git add -A", "pip install x", sample=8, grade=False).record
+    assert (ungraded.outcome, ungraded.reward) == (Outcome.BLOCKED, None)
 
 
 def test_by_hand(folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,12 +15,15 @@ import pytest
 from lightning_smith.errors import UserError
 from lightning_smith.mini import conversation
 from lightning_smith.rollout.chat import (
+    RETRY_WAITS_S,
     ChatModel,
     ContextOverflowError,
     JsonService,
     ModelError,
+    Reply,
     ScriptedModel,
 )
+from lightning_smith.rollout.guard import SENTENCES, Kind
 from lightning_smith.rollout.loop import SUBMIT_COMMAND, Episode, run_episode
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
@@ -112,6 +116,49 @@ def test_one_format_error_may_end_it() -> None:
     assert result.outcome is Outcome.FORMAT_ERROR and result.turns == 1
 
 
+class CutModel:
+    """Says the same reply again and again, always cut at the token limit."""
+
+    def reply(self, messages: list[dict[str, Any]]) -> Reply:
+        return Reply("I will\n```bash\nls", finish_reason="length", prompt_tokens=10 * len(messages))
+
+
+def test_a_cut_reply_is_named() -> None:
+    workspace = FakeWorkspace()
+    result = run_episode(TASK, workspace, CutModel(), AgentSettings.from_dict(SETTINGS))
+    said = "The reply was cut at its limit of 64 tokens. A block does not end with a line of three backticks."
+    assert result.messages[3]["content"].startswith(said) and result.error == said
+    assert result.outcome is Outcome.FORMAT_ERROR and workspace.commands == []
+    assert (result.prompt_tokens, result.max_prompt_tokens) == (20 + 40, 40)
+
+
+def test_a_refused_command_costs_a_turn_and_tells_why() -> None:
+    workspace = FakeWorkspace()
+    replies = [bash("git log"), bash("ls; $X"), bash("cd /tmp && pip install x"), bash(SUBMIT_COMMAND)]
+    result = episode(replies, workspace)
+    assert result.submitted and result.turns == 4 and workspace.commands == ["ls; $X"]
+    assert (result.blocked, result.opaque) == ({"git": 1, "install": 1}, 1)
+    refused = result.messages[3]
+    assert refused["role"] == "user" and refused["extra"]["blocked"] == {"kind": "git", "program": "git"}
+    assert refused["content"] == (f"<returncode>1</returncode>\n<output>\n{SENTENCES[Kind.GIT]}\n</output>")
+    assert "blocked" not in result.messages[5]["extra"]
+
+
+def test_a_submission_with_git_is_refused_not_taken() -> None:
+    workspace = FakeWorkspace()
+    result = episode([bash(f"{SUBMIT_COMMAND} && git add -A && git diff --cached")] * 4, workspace)
+    assert not result.submitted and workspace.commands == []
+
+
+def test_too_many_refused_commands_end_it() -> None:
+    replies = [bash("git log"), bash("ls"), bash("curl x"), bash("git diff")]
+    result = episode(replies, max_blocked=3)
+    assert result.outcome is Outcome.BLOCKED and result.turns == 4
+    assert result.error == "3 refused commands, the last one for git"
+    assert result.messages[-1]["extra"]["blocked"]["kind"] == "git"
+    assert not episode([*replies[:3], bash(SUBMIT_COMMAND)], max_blocked=3).error
+
+
 def test_time_runs_out() -> None:
     workspace = FakeWorkspace()
     result = episode([bash("ls")] * 4, workspace, rollout_timeout_s=1e-9)
@@ -158,7 +205,7 @@ def test_observation_text(observation: Observation, text: str) -> None:
 class Server:
     """Answers each request with the next of some (status, headers, body); keeps what was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.answers: list[tuple[int, dict[str, str], Any]] = []
         self.asked: list[tuple[str, dict[str, Any], str | None]] = []
         self.connections: set[int] = set()
@@ -184,7 +231,7 @@ class Server:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
@@ -256,7 +303,34 @@ def test_a_pause_counts_for_no_limit(server: Server) -> None:
 def test_errors_of_the_service_are_tried_again(server: Server) -> None:
     server.answers = [(502, {}, {"detail": "x"}), (429, {}, {}), (200, {}, answer())]
     waited: list[float] = []
-    assert client(server, waited).reply(MESSAGES).content == "hi" and waited == [1.0, 2.0]
+    reply = client(server, waited).reply(MESSAGES)
+    assert reply.content == "hi" and waited == [1.0, 2.0] and reply.paused_s == 3.0
+
+
+def test_an_engine_that_says_when_it_is_back_is_waited_for(server: Server) -> None:
+    server.answers = [(503, {"Retry-After": "20"}, {})] * 9 + [(200, {}, answer())]
+    waited: list[float] = []
+    assert client(server, waited).reply(MESSAGES).paused_s == 180.0 and waited == [20.0] * 9
+
+
+def test_a_gateway_that_restarts_costs_neither_turn_nor_time() -> None:
+    """Connections are refused until the third wait, in which the gateway comes up again on its port."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    revived: list[Server] = []
+    waited: list[float] = []
+
+    def sleep(wait_s: float) -> None:
+        waited.append(wait_s)
+        if len(waited) == 3:
+            revived.append(Server(port))
+            revived[0].answers = [(503, {}, {}), (200, {}, answer(bash(SUBMIT_COMMAND)))]
+
+    model = ChatModel(f"http://127.0.0.1:{port}/v1", "", model="p", seed=1, max_tokens=8, sleep=sleep)
+    result = run_episode(TASK, FakeWorkspace(), model, AgentSettings.from_dict({**SETTINGS, "max_turns": 1}))
+    revived[0].close()
+    assert result.submitted and result.turns == 1 and waited == [1.0, 2.0, 4.0, 8.0]
+    assert result.paused_s == 15.0 and result.model_s < 5
 
 
 def test_a_connection_that_the_server_closed_is_opened_again(server: Server) -> None:
@@ -269,10 +343,17 @@ def test_a_connection_that_the_server_closed_is_opened_again(server: Server) -> 
 @pytest.mark.parametrize(
     ("answers", "sentence"),
     [
-        ([(503, {}, {"detail": "No servers available"})] * 4, "answered 503.*No servers available"),
+        (
+            [(503, {}, {"detail": "No servers available"})] * (len(RETRY_WAITS_S) + 1),
+            "answered 503.*No servers available",
+        ),
         ([(404, {}, {"detail": "Rollout not found"})], "answered 404.*Rollout not found"),
         ([(401, {}, {})], "answered 401"),
         ([(400, {}, {"message": "unknown field seed"})], "answered 400.*unknown field"),
+        (
+            [(400, {}, {"message": "'max_tokens' is not supported with this model"})],
+            "answered 400.*max_tokens",
+        ),
         ([(200, {}, {})], "no choices"),
         ([(200, {}, {"choices": []})], "no choices"),
         ([(200, {}, b"<html>")], "no JSON"),
@@ -293,8 +374,18 @@ def test_nobody_there_is_no_verdict(server: Server) -> None:
         client(server).reply(MESSAGES)
 
 
-def test_a_full_context_is_the_policys_limit(server: Server) -> None:
-    body = {"message": "This model's maximum context length is 1024 tokens."}
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 1024 tokens. However, your request has 2000 input tokens.",
+        "'max_tokens' or 'max_completion_tokens' is too large: 12288. This model's context is smaller.",
+        "max_tokens=12288 cannot be greater than max_model_len=8192.",
+        "The decoder prompt (length 90000) is longer than the maximum model length of 81920.",
+        "the conversation has 1100 tokens and the model's context is 1024: no room for an answer",
+    ],
+)
+def test_a_full_context_is_the_policys_limit(server: Server, message: str) -> None:
+    body = {"error": {"message": message}}
     server.answers = [(400, {}, body)] * 2
     with pytest.raises(ContextOverflowError):
         client(server).reply(MESSAGES)
@@ -350,6 +441,18 @@ def test_malformed_tasks_are_named(tmp_path: Path, changes: dict[str, Any], sent
         TaskFile(write_rows(tmp_path / "tasks.jsonl", row(**changes)))
 
 
+@pytest.mark.parametrize(
+    ("thinking", "fields"),
+    [
+        (False, {"chat_template_kwargs": {"enable_thinking": False}}),
+        (True, {"chat_template_kwargs": {"enable_thinking": True}}),
+        (None, {}),
+    ],
+)
+def test_thinking_is_a_field_of_every_request(thinking: bool | None, fields: dict[str, Any]) -> None:
+    assert AgentSettings.from_dict({**SETTINGS, "thinking": thinking}).request == fields
+
+
 def test_stage_settings_survive_the_file(tmp_path: Path) -> None:
     settings = StageSettings(
         tasks=tmp_path / "tasks.jsonl",
@@ -373,6 +476,7 @@ def test_stage_settings_survive_the_file(tmp_path: Path) -> None:
         ({"agent": {**SETTINGS, "max_turn": 3}}, "agent settings have an unknown key 'max_turn'"),
         ({"agent": {k: v for k, v in SETTINGS.items() if k != "max_tokens"}}, "incomplete.*max_tokens"),
         ({"agent": {**SETTINGS, "max_turns": 0}}, "agent.max_turns is 0"),
+        ({"agent": {**SETTINGS, "max_blocked": 0}}, "agent.max_blocked is 0"),
         ({"agent": {**SETTINGS, "instance_template": "solve it"}}, "lacks {problem_statement}"),
     ],
 )

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_smith.errors import UserError
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord, rollout_seed
+from lightning_smith.rollout.outcome import (
+    INVALID_OUTCOMES,
+    Ending,
+    Outcome,
+    PatchState,
+    RolloutRecord,
+    decide_outcome,
+    reward_of,
+    rollout_seed,
+)
 
 
 def record(**changes: object) -> RolloutRecord:
@@ -47,3 +56,50 @@ def test_seeds_differ_within_a_group_and_are_stable() -> None:
     assert rollout_seed(1, "task", 3) == seeds[3]
     assert rollout_seed(2, "task", 3) != seeds[3]
     assert rollout_seed(1, "other", 3) != seeds[3]
+
+
+@pytest.mark.parametrize(
+    ("ending", "patch", "tests", "outcome", "reward"),
+    [
+        (Ending.FAILURE, PatchState.WHOLE, Outcome.SOLVED, Outcome.INFRA, None),
+        (Ending.LIMIT, PatchState.EMPTY, None, Outcome.AGENT_LIMIT, 0.0),
+        (Ending.FORMAT, PatchState.EMPTY, None, Outcome.FORMAT_ERROR, 0.0),
+        (Ending.REFUSALS, PatchState.EMPTY, None, Outcome.BLOCKED, 0.0),
+        (Ending.SUBMITTED, PatchState.EMPTY, None, Outcome.UNSOLVED, 0.0),
+        (Ending.SUBMITTED, PatchState.REFUSED, None, Outcome.UNSOLVED, 0.0),
+        (Ending.SUBMITTED, PatchState.WHOLE, Outcome.SOLVED, Outcome.SOLVED, 1.0),
+        (Ending.SUBMITTED, PatchState.WHOLE, Outcome.UNSOLVED, Outcome.UNSOLVED, 0.0),
+        (Ending.SUBMITTED, PatchState.WHOLE, Outcome.TAMPERED, Outcome.TAMPERED, 0.0),
+        (Ending.SUBMITTED, PatchState.WHOLE, Outcome.GRADER_ERROR, Outcome.GRADER_ERROR, None),
+        (Ending.SUBMITTED, PatchState.WHOLE, None, Outcome.GRADER_ERROR, None),
+    ],
+)
+def test_the_table_of_outcomes(
+    ending: Ending, patch: PatchState, tests: Outcome | None, outcome: Outcome, reward: float | None
+) -> None:
+    assert decide_outcome(ending, graded=True, patch=patch, tests=tests) is outcome
+    assert reward_of(outcome) == reward
+
+
+@given(st.sampled_from(Ending), st.booleans(), st.sampled_from(PatchState), st.sampled_from([*Outcome, None]))
+def test_every_ending_has_one_outcome_and_only_solved_tests_pay(
+    ending: Ending, graded: bool, patch: PatchState, tests: Outcome | None
+) -> None:
+    outcome = decide_outcome(ending, graded=graded, patch=patch, tests=tests)
+    reward = reward_of(outcome)
+    paid = reward == 1.0
+    assert paid == (
+        ending is Ending.SUBMITTED and graded and patch is PatchState.WHOLE and tests is Outcome.SOLVED
+    )
+    assert (outcome is None) == (ending is Ending.SUBMITTED and not graded)
+    assert (reward is None) == (outcome is None or outcome in INVALID_OUTCOMES)
+    assert record(outcome=outcome, reward=reward).valid == (outcome not in INVALID_OUTCOMES)
+
+
+def test_a_record_of_an_older_log_reads_as_one_without_refusals() -> None:
+    row = record(blocked={"git": 2}, opaque=1, max_prompt_tokens=9).to_dict()
+    assert (row["blocked"], row["opaque"], row["max_prompt_tokens"]) == ({"git": 2}, 1, 9)
+    older = {
+        key: value for key, value in row.items() if key not in ("blocked", "opaque", "max_prompt_tokens")
+    }
+    assert RolloutRecord.from_dict(older) == record()
