@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
+from lightning_smith.training.rewards import LengthPenalty
 
 Loss = Literal["per_rollout_mean", "cispo_per_rollout_mean"]
 
@@ -20,8 +21,9 @@ class Recipe:
     """Settings of one training run, as `recipes.<name>` of the configuration gives them.
 
     `checkpoints` are the steps at which segments end; the last one is the horizon. `clip_low` and `clip_high`
-    bound the probability ratio at 1 - clip_low and 1 + clip_high. The last four have no key in the published
-    configuration: they are AdamW's and the gradient's settings of the miniature.
+    bound the probability ratio at 1 - clip_low and 1 + clip_high. `turn_penalty` (turns) and `prompt_penalty`
+    (tokens of the longest prompt) take from the rewards of long solutions, None nothing. The last four have no key
+    in the published configuration: they are AdamW's and the gradient's settings of the miniature.
     """
 
     policy: str
@@ -37,6 +39,8 @@ class Recipe:
     router_replay: bool
     async_rollouts: int
     save_every: int
+    turn_penalty: LengthPenalty | None = None
+    prompt_penalty: LengthPenalty | None = None
     adam_beta1: float = 0.9
     adam_beta2: float = 0.99
     weight_decay: float = 0.0
@@ -99,12 +103,28 @@ def _convert(name: str, key: str, kind: str, value: Any) -> Any:
         return value
     if kind == "Loss" and value in get_args(Loss):
         return value
+    if kind == "LengthPenalty | None":
+        return None if value is None else _penalty(name, key, value)
     if kind.startswith("tuple") and isinstance(value, list | tuple):
         if all(isinstance(step, int) and step >= 0 for step in value):
             return tuple(value)
         kind = "a list of steps"
     wanted = " or ".join(get_args(Loss)) if kind == "Loss" else kind
     raise UserError(f"recipe {name}: {key}={value!r} is not {wanted}")
+
+
+def _penalty(name: str, key: str, value: Any) -> LengthPenalty:
+    known = {field.name: str(field.type) for field in fields(LengthPenalty)}
+    if not isinstance(value, Mapping) or set(value) != set(known):
+        raise UserError(f"recipe {name}: {key}={value!r} is neither null nor {{{', '.join(known)}}}")
+    numbers = {part: _convert(name, f"{key}.{part}", kind, value[part]) for part, kind in known.items()}
+    penalty = LengthPenalty(**numbers)
+    if penalty.end <= penalty.start or not 0 < penalty.most < 0.5:
+        raise UserError(
+            f"recipe {name}: {key}={value!r} must have start < end and most between 0 and 0.5, so that a solution is "
+            "worth more than none"
+        )
+    return penalty
 
 
 def _check(name: str, recipe: Recipe) -> None:

@@ -29,6 +29,7 @@ from lightning_smith.rollout.outcome import Outcome, RolloutRecord, rollout_seed
 from lightning_smith.training.advantages import step_advantages
 from lightning_smith.training.checkpoint import newest_whole, write_checkpoint
 from lightning_smith.training.recipes import Recipe
+from lightning_smith.training.rewards import group_rewards
 from lightning_smith.training.trajectories import RouteShape, Row, build_trajectory
 
 Dispatch = Callable[[Sequence[RolloutRequest]], Iterator[Finished]]
@@ -276,7 +277,11 @@ def _update(segment: Segment, step: int, learner: Learner, finished: Sequence[Fi
     for result in finished:
         groups.setdefault(result.request.instance_id, []).append(result)
     rewards = {task: [result.record.reward for result in group] for task, group in groups.items()}
-    advantages = step_advantages(rewards)
+    penalties = segment.recipe.turn_penalty, segment.recipe.prompt_penalty
+    shaped = {
+        task: group_rewards([result.record for result in group], *penalties) for task, group in groups.items()
+    }
+    advantages = step_advantages(shaped)
     if not advantages.values:
         errors = Counter(result.record.error for result in finished if not result.record.valid)
         raise UserError(
@@ -304,6 +309,7 @@ def _update(segment: Segment, step: int, learner: Learner, finished: Sequence[Fi
     valid = [value for group in rewards.values() for value in group if value is not None]
     return {
         "reward": round(sum(valid) / len(valid), 6),
+        "length_penalty": round((sum(valid) - _total(shaped)) / len(valid), 6),
         "groups": len(groups),
         "mixed_groups": advantages.mixed,
         "dropped_groups": advantages.dropped,
@@ -317,6 +323,10 @@ def _update(segment: Segment, step: int, learner: Learner, finished: Sequence[Fi
         "update_s": round(time.monotonic() - started, 3),
         **learned,
     }
+
+
+def _total(rewards: Mapping[str, Sequence[float | None]]) -> float:
+    return sum(value for group in rewards.values() for value in group if value is not None)
 
 
 def _outcomes(finished: Sequence[Finished]) -> dict[str, int]:

@@ -8,6 +8,7 @@ import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.training.recipes import parse_recipe, settings_hash
+from lightning_smith.training.rewards import LengthPenalty
 
 SETTINGS = {
     "policy": "dense",
@@ -39,6 +40,13 @@ def test_settings_become_typed():
         parsed.require_step(15)
 
 
+def test_penalties_are_read_and_count_for_the_hash():
+    parsed = recipe(turn_penalty={"start": 80, "end": 100, "most": 0.1})
+    assert parsed.turn_penalty == LengthPenalty(80, 100, 0.1) and parsed.prompt_penalty is None
+    assert recipe(turn_penalty=None) == recipe()
+    assert settings_hash(parsed) != settings_hash(recipe())
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -53,6 +61,11 @@ def test_settings_become_typed():
         ({"checkpoints": []}, "must be rising"),
         ({"rollouts_per_task": 1}, "rollouts_per_task=1 must be at least 2"),
         ({"clip_low": 0}, "clip_low=0.0 must be above 0"),
+        ({"turn_penalty": 0.1}, "turn_penalty=0.1 is neither null nor {start, end, most}"),
+        ({"turn_penalty": {"start": 80, "end": 100}}, "neither null nor {start, end, most}"),
+        ({"prompt_penalty": {"start": 80, "end": 80, "most": 0.1}}, "must have start < end"),
+        ({"prompt_penalty": {"start": 1, "end": 80, "most": 0.5}}, "most between 0 and 0.5"),
+        ({"prompt_penalty": {"start": 1.5, "end": 80, "most": 0.1}}, "prompt_penalty.start=1.5 is not int"),
     ],
 )
 def test_what_is_wrong_is_named(changes: dict[str, Any], sentence: str):

@@ -229,6 +229,22 @@ def test_rollouts_without_verdict_are_masked_and_counted(tmp_path: Path):
     assert advantages == [-0.577, -0.577, -0.577, -0.577, 1.155, 1.155]
 
 
+def test_length_penalties_shape_advantages_and_not_the_reward(tmp_path: Path):
+    """Records take 3 turns and solve in samples 0 and 1, of task 0 in all."""
+
+    def judge(request: RolloutRequest) -> float:
+        return float(request.sample < 2 or request.instance_id == solved)
+
+    solved = next(task_order(TASKS, 3, seed=1))[0]
+    penalty = {"start": 1, "end": 5, "most": 0.2}
+    learner = CountingLearner()
+    changes = {"save_every": 1, "checkpoints": [1], "turn_penalty": penalty}
+    run_segment(segment(tmp_path, **changes), 1, learner, FakeDispatch(judge=judge))
+    row = next(read_jsonl(tmp_path / "metrics.jsonl"))
+    assert row["reward"] == round(8 / 12, 6) and row["length_penalty"] == round(4 * 0.1 / 12, 6)
+    assert sorted({round(rollout.advantage, 3) for rollout in learner.trained[0]}) == [-0.866, 0.0, 0.866]
+
+
 def test_a_step_without_any_verdict_stops_the_run(tmp_path: Path):
     with pytest.raises(UserError, match=r"step 1: no task has two rollouts with a verdict.*no sandbox"):
         run_segment(segment(tmp_path), 4, CountingLearner(), FakeDispatch(judge=lambda request: None))
