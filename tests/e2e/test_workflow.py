@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +16,10 @@ import pytest
 from tiny_workflow import Workflow
 
 from lightning_smith.files import read_jsonl
+
+GATEWAY = "agentlightning.server"
+CONTROLLER = "lightning_smith.gateway.runner"
+POLICY = "lightning_smith.mini.server"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -30,23 +35,45 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-def service(workflow: Workflow, words: str) -> psutil.Process:
-    return next(process for process in workflow.processes() if words in " ".join(process.cmdline()))
+def service(workflow: Workflow, words: str) -> psutil.Process | None:
+    """The oldest process whose command line has these words: rollouts forked from the controller have its own."""
+    return min(workflow.processes(words), key=lambda process: process.create_time(), default=None)
+
+
+def kill_service(workflow: Workflow, run: subprocess.Popen[bytes], words: str, name: str, log: str) -> None:
+    """Kill a service of a run: the run must fail within seconds, name it, and leave nothing running."""
+    process = service(workflow, words)
+    assert process is not None, (workflow.folder / log).read_text()[-2000:]
+    process.kill()
+    killed = time.monotonic()
+    assert run.wait(timeout=60) != 0
+    assert time.monotonic() - killed < 45  # seconds, not the minutes of a timeout, on a busy machine too
+    written = (workflow.folder / log).read_text()
+    assert name in next(line for line in written.splitlines() if line.startswith("error:"))
+    assert "Traceback" not in written
+    ended = psutil.wait_procs(workflow.processes(), timeout=30)
+    assert not ended[1], [f"{process} {' '.join(process.cmdline())}" for process in ended[1]]
 
 
 def test_a_killed_run_goes_on_and_a_living_one_holds_its_folder(workflow: Workflow) -> None:
     live = workflow.work / "probe" / "live.jsonl"
+    unserved = workflow.start("probe", log="unserved.log")
+    wait_for(lambda: lines(live) >= 4 or unserved.poll() is not None, 300, "four rollouts")
+    kill_service(workflow, unserved, POLICY, "policy", "unserved.log")
+
     first = workflow.start("probe")
-    wait_for(lambda: lines(live) >= 5 or first.poll() is not None, 300, "five rollouts")
+    wait_for(lambda: lines(live) >= 12 or first.poll() is not None, 300, "more rollouts")
     assert first.poll() is None, (workflow.folder / "run.log").read_text()[-2000:]
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     kept = live.read_bytes()
 
     second = workflow.start("probe", log="second.log")
-    time.sleep(4)
-    assert second.poll() is None, (workflow.folder / "second.log").read_text()[-2000:]
+    lock = workflow.folder / ".snakemake" / "lightning-smith.lock"
+    wait_for(lambda: f'"pid": {second.pid}' in lock.read_text(), 60, "the second run's lock")
+    second.send_signal(signal.SIGSTOP)  # so that it is still there however long the other takes to start
     refused = workflow.run("probe")
+    second.send_signal(signal.SIGCONT)
     assert refused.returncode == 1
     assert f"process {second.pid}" in refused.stderr
     assert "Traceback" not in refused.stderr
@@ -65,13 +92,7 @@ def test_a_dead_service_fails_its_stage_within_seconds_and_by_name(workflow: Wor
     wait_for(
         lambda: list(workflow.work.glob("train/dense/*/rollouts_step_1.jsonl")), 300, "the first rollouts"
     )
-    service(workflow, "agentlightning.server").kill()
-    killed = time.monotonic()
-    assert run.wait(timeout=60) != 0
-    assert time.monotonic() - killed < 30
-    log = (workflow.folder / "train.log").read_text()
-    assert "gateway" in next(line for line in log.splitlines() if line.startswith("error:"))
-    wait_for(lambda: not workflow.processes(), 10, "the other services to end")
+    kill_service(workflow, run, GATEWAY, "gateway", "train.log")
 
 
 def test_training_goes_on_after_a_kill_between_two_saves(workflow: Workflow) -> None:
@@ -94,6 +115,23 @@ def test_training_goes_on_after_a_kill_between_two_saves(workflow: Workflow) -> 
         row["step"] for path in workflow.work.glob("train/dense/*/metrics.jsonl") for row in read_jsonl(path)
     ]
     assert metrics == [1, 2]
+
+
+def test_predictions_go_on_after_the_death_of_the_controller(workflow: Workflow) -> None:
+    target = str(workflow.results.relative_to(workflow.folder) / "eval/dense/step_2/run.json")
+    run = workflow.start(target, log="predict.log")
+    wait_for(
+        lambda: service(workflow, CONTROLLER) or run.poll() is not None, 200, "the controller of predictions"
+    )
+    kill_service(workflow, run, CONTROLLER, "controller", "predict.log")
+    again = workflow.run(target)
+    assert again.returncode == 0, again.stderr[-2000:]
+    (log,) = workflow.work.glob("predict/dense/step_2/*/rollouts.jsonl")
+    seen = Counter(
+        (row["instance_id"], row["sample"]) for row in read_jsonl(log) if row["outcome"] != "infra"
+    )
+    assert len(seen) == 16
+    assert set(seen.values()) == {1}, "a rollout that had ended ran again"
 
 
 def test_the_rest_runs_to_the_table_and_every_count_sums(workflow: Workflow) -> None:

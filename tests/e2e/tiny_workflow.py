@@ -52,14 +52,14 @@ class Workflow:
             timeout=timeout_s,
         )
 
-    def processes(self) -> list[psutil.Process]:
-        """What runs in this clone: its command line or working directory names the folder."""
+    def processes(self, words: str = "") -> list[psutil.Process]:
+        """What runs in this clone (its command line or working directory names the folder) with these words."""
         found = []
         for process in psutil.process_iter():
             try:
                 line, cwd = " ".join(process.cmdline()), process.cwd()
             except psutil.Error:
                 continue
-            if str(self.folder) in line or cwd.startswith(str(self.folder)):
+            if words in line and (str(self.folder) in line or cwd.startswith(str(self.folder))):
                 found.append(process)
         return found
