@@ -25,7 +25,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     reasons = partial(test_count.reasons, limit=args.limit)
-    run_filter(test_count.NAME, args.shards, test_count.COLUMNS, reasons, args.previous, args.out)
+    read = test_count.NAME, args.shards, test_count.COLUMNS
+    run_filter(*read, reasons, args.previous, args.out, whole_batches=True)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ SCHEMA = pa.schema(
 )
 """Only problem_statement may be null; a list may be empty but holds no null."""
 
-BATCH_ROWS, SMALL_BATCH_ROWS = 1024, 16
-"""Rows decoded at a time, without and with a list column; 16 rows of 22,000 tests are 25 MB, on average 1.4 MB."""
+BATCH_ROWS, BATCH_TESTS = 1024, 200_000
+"""What is decoded at a time, at most: rows, and entries of the list columns, which are some 14 MB of the release."""
 
 READ_BYTES = 1 << 18
 """Read from a file at a time; pyarrow's default is to read every column of the whole file ahead."""
@@ -94,30 +94,32 @@ def iter_batches(
     columns: Sequence[str],
     *,
     wanted: Set[str] | None = None,
+    whole_batches: bool = False,
     batch_rows: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Batches of `columns` from all shards, in order of file name, whatever order they are given in.
 
-    With `wanted`, only the rows of these instance ids; row groups without any are not decoded. Raises UserError for
-    a file that is no SWE-smith shard (`check_schema`), for a null where none may be, and, if `instance_id` is among
-    the columns, for an id that two rows share, with the shards of both.
+    With `wanted`, only the rows of these instance ids; row groups without any are not decoded. With `whole_batches`
+    as well, other rows of the same batches too: no list has to be copied to leave them out. Raises UserError for a
+    file that is no SWE-smith shard (`check_schema`), for a null where none may be, and, if `instance_id` is among the
+    columns, for an id that two rows share, with the shards of both.
     """
     if wanted is not None and "instance_id" not in columns:
         raise ValueError("rows are wanted by an instance_id that is not read")
-    size = batch_rows or (SMALL_BATCH_ROWS if set(columns) & set(LIST_COLUMNS) else BATCH_ROWS)
     seen: dict[str, Path] = {}
     for path in sorted(shards, key=lambda shard: (shard.name, str(shard))):
         with _open_shard(path) as file:
             _check_columns(path, file.schema_arrow)
-            groups = range(file.num_row_groups)
-            if "instance_id" in columns:
-                groups = [group for group in groups if _has_wanted(path, file, group, wanted, seen)]
-            # One thread: several decode whole columns side by side, for more memory and little time.
-            for batch in file.iter_batches(size, list(groups), list(columns), use_threads=False):
-                _check_nulls(path, batch)
-                rows = _only(batch, wanted)
-                if rows.num_rows:
-                    yield _as_declared(rows, columns)
+            for group in range(file.num_row_groups):
+                if "instance_id" in columns and not _has_wanted(path, file, group, wanted, seen):
+                    continue
+                size = batch_rows or _batch_rows(file.metadata.row_group(group), columns)
+                # One thread: several decode whole columns side by side, for more memory and little time.
+                for batch in file.iter_batches(size, [group], list(columns), use_threads=False):
+                    _check_nulls(path, batch)
+                    rows = batch if whole_batches else _only(batch, wanted)
+                    if rows.num_rows:
+                        yield _as_declared(rows, columns)
 
 
 def read_tasks(shards: Iterable[Path]) -> Iterator[Task]:
@@ -211,6 +213,14 @@ def _check_nulls(path: Path, batch: pa.RecordBatch) -> None:
             raise UserError(f"{path} has a row without {name}: it is no SWE-smith shard")
         if name in LIST_COLUMNS and column.flatten().null_count:
             raise UserError(f"{path} has a null inside a list of the column {name}: it is no SWE-smith shard")
+
+
+def _batch_rows(group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
+    """How many rows of a row group to decode at a time, on average of its rows."""
+    chunks = (group.column(index) for index in range(group.num_columns))
+    lists = set(columns) & set(LIST_COLUMNS)
+    tests = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.partition(".")[0] in lists)
+    return max(1, min(BATCH_ROWS, BATCH_TESTS * group.num_rows // max(1, tests)))
 
 
 def _has_wanted(

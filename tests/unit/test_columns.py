@@ -61,6 +61,15 @@ def test_only_the_rows_wanted_are_read_and_repeated_ids_are_still_found(tmp_path
         list(iter_batches([*shards, again], ("instance_id",), wanted=wanted))
 
 
+def test_batches_are_small_where_rows_have_many_tests(tmp_path: Path) -> None:
+    heavy = [make_row(number, PASS_TO_PASS=["t"] * 60_000) for number in range(10)]
+    light = [make_row(number) for number in range(10, 3000)]
+    shards = [write_shard(tmp_path / "a.parquet", heavy), write_shard(tmp_path / "b.parquet", light)]
+    batches = list(iter_batches(shards, ("instance_id", "PASS_TO_PASS")))
+    assert [batch.num_rows for batch in batches] == [3, 3, 3, 1, 1024, 1024, 942]
+    assert [batch.num_rows for batch in iter_batches(shards, ("instance_id",))] == [10, 1024, 1024, 942]
+
+
 def test_large_types_and_foreign_metadata_are_read_as_the_plain_ones(tmp_path: Path) -> None:
     large = pa.schema(
         [

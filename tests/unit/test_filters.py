@@ -149,6 +149,24 @@ def test_tests_are_counted_as_a_set_would(
     assert test_count.reasons(batch, limit) == expected
 
 
+@pytest.mark.parametrize("whole_batches", [False, True])
+def test_only_the_rows_that_were_left_are_decided(tmp_path: Path, whole_batches: bool) -> None:
+    rows = [make_row(i, PASS_TO_PASS=[f"t{j}" for j in range(5 * i)]) for i in range(6)]
+    shards = [write_shard(tmp_path / "a.parquet", rows, row_group_size=3)]
+    before = Decisions(
+        "branch", {row["instance_id"]: "not_in_image" if i % 2 else None for i, row in enumerate(rows)}
+    )
+    found = decide(
+        test_count.NAME, shards, test_count.COLUMNS, partial(test_count.reasons, limit=12), before,
+        whole_batches=whole_batches,
+    )  # fmt: skip
+    assert found.reasons == {
+        rows[0]["instance_id"]: None,
+        rows[2]["instance_id"]: None,
+        rows[4]["instance_id"]: "too_many_tests",
+    }
+
+
 def test_a_sliced_batch_is_counted_by_its_own_rows() -> None:
     rows = [make_row(i, PASS_TO_PASS=[f"t{j}" for j in range(i)]) for i in range(6)]
     assert test_count.reasons(batch_of(rows).slice(2, 3), 4) == [None, None, "too_many_tests"]

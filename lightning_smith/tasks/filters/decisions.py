@@ -44,16 +44,22 @@ def decide(
     columns: Sequence[str],
     reasons: Callable[[pa.RecordBatch], list[str | None]],
     previous: Decisions | None,
+    *,
+    whole_batches: bool = False,
 ) -> Decisions:
     """Run a filter over the rows that `previous` kept (None: over every row).
 
-    `columns` are what `reasons` reads. Raises UserError for a bad shard, for an id that two rows share, and
-    if `previous` kept a row that the shards do not have.
+    `columns` are what `reasons` reads; with `whole_batches` it is asked about other rows too, and what it says of
+    them is left out, which is cheaper where lists would have to be copied. Raises UserError for a bad shard, for an id
+    that two rows share, and if `previous` kept a row that the shards do not have.
     """
     decided: dict[str, str | None] = {}
     wanted = None if previous is None else previous.kept
-    for rows in iter_batches(shards, tuple(dict.fromkeys(("instance_id", *columns))), wanted=wanted):
-        decided.update(zip(rows.column("instance_id").to_pylist(), reasons(rows), strict=True))
+    read = tuple(dict.fromkeys(("instance_id", *columns)))
+    for rows in iter_batches(shards, read, wanted=wanted, whole_batches=whole_batches):
+        for name_of_row, reason in zip(rows.column("instance_id").to_pylist(), reasons(rows), strict=True):
+            if wanted is None or name_of_row in wanted:
+                decided[name_of_row] = reason
     found = Decisions(name, decided)
     return found if previous is None else decisions_on(found, previous)
 

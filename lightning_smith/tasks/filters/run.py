@@ -37,10 +37,13 @@ def run_filter(
     reasons: Callable[[pa.RecordBatch], list[str | None]],
     previous: Path | None,
     out: Path,
+    *,
+    whole_batches: bool = False,
 ) -> Decisions:
     """Decide, write the decisions, and print one line of counts."""
     before = read_decisions(previous) if previous else None
-    return write_with_counts(decide(name, shards, columns, reasons, before), out)
+    decisions = decide(name, shards, columns, reasons, before, whole_batches=whole_batches)
+    return write_with_counts(decisions, out)
 
 
 def write_with_counts(decisions: Decisions, out: Path) -> Decisions:
