@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,15 @@ from swe_smith_rows import make_row, write_shard
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl, write_jsonl
-from lightning_smith.tasks.columns import SCHEMA, Task, check_schema, iter_batches, read_tasks, write_parquet
+from lightning_smith.tasks.columns import (
+    SCHEMA,
+    Task,
+    check_schema,
+    iter_batches,
+    iter_batches_unordered,
+    read_tasks,
+    write_parquet,
+)
 from lightning_smith.tasks.image_names import list_images
 
 UNICODE_ROWS = Path(__file__).parent.parent / "data" / "unicode_line_ends.jsonl"
@@ -68,6 +77,23 @@ def test_batches_are_small_where_rows_have_many_tests(tmp_path: Path) -> None:
     batches = list(iter_batches(shards, ("instance_id", "PASS_TO_PASS")))
     assert [batch.num_rows for batch in batches] == [3, 3, 3, 1, 1024, 1024, 942]
     assert [batch.num_rows for batch in iter_batches(shards, ("instance_id",))] == [10, 1024, 1024, 942]
+
+
+def test_batches_without_an_order_are_the_same_and_leave_no_thread(tmp_path: Path) -> None:
+    rows = [make_row(number) for number in range(200)]
+    shards = [write_shard(tmp_path / "a.parquet", rows[:90], row_group_size=7)]
+    shards.append(write_shard(tmp_path / "b.parquet", rows[90:], row_group_size=30))
+    threads = threading.active_count()
+    found = [row for batch in iter_batches_unordered(shards, SCHEMA.names) for row in batch.to_pylist()]
+    assert sorted(found, key=lambda row: row["instance_id"]) == rows
+    stopped = iter_batches_unordered(shards, SCHEMA.names)
+    next(stopped)
+    stopped.close()  # type: ignore[attr-defined]
+    rows[150]["FAIL_TO_PASS"] = ["a", None]
+    write_shard(shards[1], rows[90:], row_group_size=30)
+    with pytest.raises(UserError, match=r"b\.parquet has a null inside a list of the column FAIL_TO_PASS"):
+        list(iter_batches_unordered(shards, SCHEMA.names))
+    assert threading.active_count() == threads
 
 
 def test_large_types_and_foreign_metadata_are_read_as_the_plain_ones(tmp_path: Path) -> None:

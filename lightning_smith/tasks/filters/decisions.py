@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import write_atomic
-from lightning_smith.tasks.columns import iter_batches
+from lightning_smith.tasks.columns import iter_batches_unordered
 
 HEADER = ("instance_id", "decision", "reason")
 KEPT, DROPPED = "kept", "dropped"
@@ -56,7 +56,7 @@ def decide(
     decided: dict[str, str | None] = {}
     wanted = None if previous is None else previous.kept
     read = tuple(dict.fromkeys(("instance_id", *columns)))
-    for rows in iter_batches(shards, read, wanted=wanted, whole_batches=whole_batches):
+    for rows in iter_batches_unordered(shards, read, wanted=wanted, whole_batches=whole_batches):
         for name_of_row, reason in zip(rows.column("instance_id").to_pylist(), reasons(rows), strict=True):
             if wanted is None or name_of_row in wanted:
                 decided[name_of_row] = reason
