@@ -32,7 +32,6 @@ class LocalImage(Revisions):
     pythonpath: str
     """What goes on PYTHONPATH, relative to the checkout; `:` separates several."""
     test_command: tuple[str, ...]
-    """Runs the test files named after it, in the checkout."""
     sdist: str
     sdist_sha256: str
 

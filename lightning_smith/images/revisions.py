@@ -29,6 +29,9 @@ class Revisions:
     """What an image can say of its commits; a kind of image adds where they are."""
 
     image_name: str
+    digest: str
+    test_command: tuple[str, ...]
+    """Runs the test files named after it, in the checkout."""
 
     @property
     def repository(self) -> Path:

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from lightning_smith.rollout.statuses import FAILING, WORST_FIRST, is_counts_line, split_log
 
@@ -44,19 +43,18 @@ class Canary:
     failing: str
 
     @classmethod
-    def plant(cls, tree: Path, folder: str) -> Canary:
-        """Write a new test file into `folder` (relative, "" for the tree itself), named like any other."""
+    def invent(cls, folder: str, taken: Container[str]) -> tuple[Canary, bytes]:
+        """A canary, and the content of its file, in `folder` (relative, "" for the tree itself) under a new name."""
         chance = random.SystemRandom()
         words = _WORDS.split()
         while True:
             names = [f"test_{'_'.join(chance.sample(words, 3))}" for _ in range(3)]
             path = f"{folder}/{names[0]}.py".lstrip("/")
-            if len(set(names)) == 3 and not (tree / path).exists():
+            if len(set(names)) == 3 and path not in taken:
                 break
         tests = [f"def {names[1]}():\n    assert 1 + 1 == 2\n", f"def {names[2]}():\n    assert 1 + 1 == 3\n"]
         chance.shuffle(tests)
-        (tree / path).write_text("\n\n".join(tests))
-        return cls(path, names[1], names[2])
+        return cls(path, names[1], names[2]), "\n\n".join(tests).encode()
 
     def read(self, statuses: Mapping[str, str], returncode: int | None) -> Reading:
         """Whether both tests ended as they must, and the exit status with them."""

@@ -32,7 +32,7 @@ MAX_DIFF_BYTES = 10_000_000
 
 _MAX_CHANGED_FILES = 20_000
 _CONTENT_FACTOR = 2
-_APPLY_TIMEOUT_S = 60.0
+APPLY_TIMEOUT_S = 60.0
 
 _BYTE_CODE_SUFFIXES = (".pyc", ".pyo")
 _BINARY_STUB = re.compile(rb"^Binary files .* differ$", re.M)
@@ -40,13 +40,14 @@ _BINARY_STUB = re.compile(rb"^Binary files .* differ$", re.M)
 # The attributes that win over all others: bytes are never converted, text and binary are told by content.
 _ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !eol !diff !whitespace\n"
 
-_APPLY = """
-export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_ATTR_NOSYSTEM=1 LC_ALL=C.UTF-8
-git --git-dir=/run/git apply --verbose --whitespace=nowarn /run/patch.diff && exit 0
-command -v patch >/dev/null || exit 1
-echo 'trying patch --fuzz=5'
-exec patch --batch --forward --fuzz=5 --no-backup-if-mismatch --reject-file=- -p1 -i /run/patch.diff
-"""
+EMPTY_GIT_FOLDER = {
+    "HEAD": "ref: refs/heads/none\n",
+    "config": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
+    "info/attributes": _ATTRIBUTES,
+    "objects/info/packs": "\n",
+    "refs/README": "",
+}
+"""Files of a bare git directory without objects; the empty ones are there for their folders."""
 
 
 class DiffRefusedError(UserError):
@@ -270,11 +271,9 @@ def _too_large(sizes: dict[str, int], max_bytes: int) -> str:
 
 def make_git_folder(folder: Path, alternate: Path | None = None) -> Path:
     """Make an empty bare git directory, with `alternate`'s objects, that ignores attributes of trees."""
-    for name in ("info", "objects/info", "refs"):
-        (folder / name).mkdir(parents=True)
-    (folder / "HEAD").write_text("ref: refs/heads/none\n")
-    (folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
-    (folder / "info/attributes").write_text(_ATTRIBUTES)
+    for name, content in EMPTY_GIT_FOLDER.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
     if alternate is not None:
         objects = os.fsencode(alternate.absolute() / "objects")
         (folder / "objects/info/alternates").write_bytes(objects + b"\n")
@@ -409,6 +408,29 @@ def _binary_attribute(path: str) -> str:
     return f'"/{"".join(escaped)}" -diff\n'
 
 
+def choose_parts(diff: bytes, skip: Callable[[str], bool]) -> tuple[bytes, list[str]]:
+    """What of a patch is applied, and the files of the parts that are not: see `apply_diff`."""
+    wanted, dropped = [], []
+    for part in split_diff(diff):
+        stub = _BINARY_STUB.search(part.data) is not None and b"\nGIT binary patch" not in part.data
+        if any(map(skip, part.names)) or (stub and part.names):
+            dropped.append(part.names[-1])
+        else:
+            wanted.append(part.data)
+    return b"".join(wanted), dropped
+
+
+def apply_script(git_folder: str, patch: str) -> str:
+    """Applies a patch to the current folder; `git_folder` is one of `make_git_folder`."""
+    return f"""
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_ATTR_NOSYSTEM=1 LC_ALL=C.UTF-8
+git --git-dir={git_folder} apply --verbose --whitespace=nowarn {patch} && exit 0
+command -v patch >/dev/null || exit 1
+echo 'trying patch --fuzz=5'
+exec patch --batch --forward --fuzz=5 --no-backup-if-mismatch --reject-file=- -p1 -i {patch}
+"""
+
+
 def apply_diff(
     sandbox: Bwrap,
     tree: Path,
@@ -423,21 +445,15 @@ def apply_diff(
     files that a foreign patch only mentions, are left out and named. `scratch` is an absent or empty folder.
     If the result is not ok, the tree may hold a part of the patch. Raises SandboxError.
     """
-    wanted, dropped = [], []
-    for part in split_diff(diff):
-        stub = _BINARY_STUB.search(part.data) is not None and b"\nGIT binary patch" not in part.data
-        if any(map(skip, part.names)) or (stub and part.names):
-            dropped.append(part.names[-1])
-        else:
-            wanted.append(part.data)
+    wanted, dropped = choose_parts(diff, skip)
     if not wanted:
         return Applied(True, b"", dropped)
     done = sandbox.run(
-        _APPLY,
+        apply_script("/run/git", "/run/patch.diff"),
         tree=tree,
         environment={},
-        timeout_s=_APPLY_TIMEOUT_S,
-        files={"/run/patch.diff": b"".join(wanted)},
+        timeout_s=APPLY_TIMEOUT_S,
+        files={"/run/patch.diff": wanted},
         folders={"/run/git": make_git_folder(scratch)},
     )
     return Applied(done.returncode == 0, done.output, dropped)

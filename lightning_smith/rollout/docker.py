@@ -20,12 +20,13 @@ import contextlib
 import functools
 import json
 import os
+import posixpath
 import socket
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,12 +38,22 @@ from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
 from lightning_smith.images.daemon import Daemon, DockerError
 from lightning_smith.images.docker import TREE, DockerImage, DockerImages
-from lightning_smith.images.sdist import EXECUTABLE, SYMLINK, TreeFile
+from lightning_smith.images.sdist import EXECUTABLE, REGULAR, SYMLINK, TreeFile
 from lightning_smith.process import stage_lock
 from lightning_smith.rollout import executor
 from lightning_smith.rollout.bwrap import Completed, Limit, ResourceLimits, SandboxError
-from lightning_smith.rollout.diff import MAX_DIFF_BYTES, Stamp, write_diff
+from lightning_smith.rollout.diff import (
+    APPLY_TIMEOUT_S,
+    EMPTY_GIT_FOLDER,
+    MAX_DIFF_BYTES,
+    Applied,
+    Stamp,
+    apply_script,
+    choose_parts,
+    write_diff,
+)
 from lightning_smith.rollout.scratch import remove_tree
+from lightning_smith.rollout.seccomp import filter_program
 from lightning_smith.rollout.workspace import Observation
 
 _PYTHONS = ("/opt/agent/bin/python3", "/opt/miniconda3/bin/python3", "/opt/miniconda3/bin/python")
@@ -63,11 +74,21 @@ while len(source) < size:
 exec(compile(source, "executor", "exec"), {"__name__": "__main__"})
 """
 _ACTIVATE = f". {_CONDA} >/dev/null 2>&1 && conda activate {_ENVIRONMENT} >/dev/null 2>&1; exec env -0"
+_IMPORT_PATHS = "python -c 'import sys; sys.stdout.write(chr(0).join(sys.path[1:]))'"
+_USUAL_ROOTS = (".", "src", "lib")
+"""An editable installation may import from elsewhere than sys.path says."""
+
 _CAPABILITIES = ["KILL", "SETGID", "SETPCAP", "SETUID"]
 """What the executor keeps, and the commands do not: see `executor.py`."""
 
 _LAYERED = ("overlay", "aufs")
 """Storage drivers that copy a file of a lower layer before it is changed."""
+
+_READ_ONLY = (
+    *("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"),  # Docker's own
+    *("/proc/mtrr", "/proc/pressure"),
+)
+"""What belongs to the machine and, in the eyes of the kernel, to root, whom commands are even without capabilities."""
 
 _SCRIPT_MB = 64
 """Room for a command's script, on a mount that no image has: an existing folder would keep its own mode."""
@@ -114,21 +135,29 @@ class DockerSandbox:
         return cls(DockerImages(daemon, copies), limits or ResourceLimits())
 
     def prepare(self, image_name: str) -> DockerImage:
-        """Find an image, copy its repository and read its environment, once; UserError if it cannot serve."""
+        """Find an image, copy its repository and look into it, once; UserError if it cannot serve."""
         image = self.images[image_name]
-        self.environment(image)
+        self.facts(image)
         return image
 
-    def environment(self, image: DockerImage) -> dict[str, str]:
-        """Variables of a command: the image's own and what activating its conda environment adds."""
-        known = image.folder / "environment.json"
+    def facts(self, image: DockerImage) -> ImageFacts:
+        """What holds of an image: asked of a container of it once, and kept beside the copy of its repository."""
+        known = image.folder / "facts.json"
         if not known.exists():
-            with stage_lock(image.folder, "environment", wait_s=300):
+            with stage_lock(image.folder, "facts", wait_s=300):
                 if not known.exists():
-                    write_json(known, self._activated(image))
-        return read_json(known)
+                    write_json(known, asdict(self._look(image)))
+        return ImageFacts(**read_json(known))
 
-    def _activated(self, image: DockerImage) -> dict[str, str]:
+    @contextlib.contextmanager
+    def test_tree(self, image: DockerImage, revision: str) -> Iterator[ContainerTestTree]:
+        """A tree at a revision of an image, in a container of its own."""
+        facts = self.facts(image)
+        with Container(self, image) as container:
+            container.lay_out(revision)
+            yield ContainerTestTree(container, facts)
+
+    def _look(self, image: DockerImage) -> ImageFacts:
         with Container(self, image) as container:
             plain = {
                 "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -140,15 +169,37 @@ class DockerSandbox:
                 "PYTHONHASHSEED": "0",
                 "TZ": "UTC",
             }
-            done = container.run(_ACTIVATE, environment=plain, timeout_s=120, keep_bytes=1_000_000)
-            if done.returncode != 0:
-                last = done.output.decode("utf-8", "replace").strip().split("\n")[-1]
-                raise UserError(
-                    f"the environment of the image {image.image_name} cannot be activated ({last})"
-                )
-            variables = (text.partition("=") for text in done.output.decode("utf-8", "replace").split("\0"))
+
+            def ask(script: str, environment: Mapping[str, str]) -> list[str]:
+                done = container.run(script, environment=environment, timeout_s=120)
+                text = done.output.decode("utf-8", "replace")
+                if done.returncode != 0:
+                    raise UserError(
+                        f"the environment of the image {image.image_name} cannot be activated "
+                        f"({text.strip().rpartition(chr(10))[2]})"
+                    )
+                return text.split("\0")
+
+            variables = (text.partition("=") for text in ask(_ACTIVATE, plain))
             left_out = ("", "_", "PWD", "OLDPWD", "SHLVL")
-            return {name: value for name, _, value in variables if name not in left_out}
+            environment = {name: value for name, _, value in variables if name not in left_out}
+            if container.run("command -v git", environment=environment, timeout_s=60).returncode != 0:
+                raise UserError(
+                    f"the image {image.image_name} has no git: patches could not be applied in it"
+                )
+            paths = (posixpath.relpath(path, TREE) for path in ask(_IMPORT_PATHS, environment) if path)
+            inside = {path for path in paths if path.split("/")[0] != ".."}
+            return ImageFacts(environment, sorted(inside | set(_USUAL_ROOTS)))
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What holds of an image."""
+
+    environment: dict[str, str]
+    """Variables of a command: the image's own and what activating its conda environment adds."""
+    import_roots: list[str]
+    """Folders of the tree that Python imports from, relative to it."""
 
 
 class Container:
@@ -198,6 +249,7 @@ class Container:
             init=False,
             ipc_mode="private",
         )
+        settings["ReadonlyPaths"] = list(_READ_ONLY)
         self._id = self._daemon.create(
             image=self._image.found.id,
             entrypoint=["/bin/sh", "-c", _START, "executor"],
@@ -226,6 +278,8 @@ class Container:
         if ready["bash"] is None:
             raise SandboxError(f"the image {self._image.image_name} has no bash")
         self.home, self._bash = str(ready["home"]), str(ready["bash"])
+        if (calls := filter_program(str(ready["machine"]))) is not None:
+            self.ask("filter", calls)
 
     def ask(
         self, op: str, data: bytes = b"", timeout_s: float = _ANSWER_S, **request: Any
@@ -369,6 +423,56 @@ class ContainerChanges:
         return stamp
 
 
+class ContainerTestTree:
+    """TestTree in a container. What a test run could be steered by from outside of the tree is the image's own."""
+
+    def __init__(self, container: Container, facts: ImageFacts) -> None:
+        self._container, self._environment = container, facts.environment
+        self.import_roots = facts.import_roots
+
+    def stamps(self) -> dict[str, Stamp]:
+        answer, _ = self._container.ask("stamps", root=TREE)
+        return {path: Stamp(*stamp) for path, stamp in answer["stamps"]}
+
+    def write(self, path: str, file: TreeFile) -> None:
+        self._container.write({path: file})
+
+    def remove(self, path: str) -> None:
+        self._container.remove([path])
+
+    def apply(self, diff: bytes, skip: Callable[[str], bool]) -> Applied:
+        wanted, dropped = choose_parts(diff, skip)
+        if not wanted:
+            return Applied(True, b"", dropped)
+        harness = str(Path(executor.SCRIPT).parent)
+        files = {f"git/{name}": content.encode() for name, content in EMPTY_GIT_FOLDER.items()}
+        files["patch.diff"] = wanted
+        self._container.write(
+            {name: TreeFile(REGULAR, content) for name, content in files.items()}, root=harness
+        )
+        script = apply_script(f"{harness}/git", f"{harness}/patch.diff")
+        done = self._container.run(script, environment=self._environment, timeout_s=APPLY_TIMEOUT_S)
+        self._container.remove(["git", "patch.diff"], root=harness)
+        return Applied(done.returncode == 0, done.output, dropped)
+
+    def run(
+        self,
+        command: str,
+        *,
+        environment: Mapping[str, str],
+        timeout_s: float,
+        cpu_s: float,
+        keep_bytes: int,
+    ) -> Completed:
+        return self._container.run(
+            command,
+            environment={**self._environment, **environment},
+            timeout_s=timeout_s,
+            cpu_s=cpu_s,
+            keep_bytes=keep_bytes,
+        )
+
+
 class DockerWorkspace:
     """Workspace in a container of its own.
 
@@ -394,7 +498,7 @@ class DockerWorkspace:
         self.left_out: Counter[str] = Counter()
         """What the last diff left out, by reason."""
         self._commit = image.commit(branch)
-        self._environment = sandbox.environment(image)
+        self._environment = sandbox.facts(image).environment
         self.container = Container(sandbox, image)
         try:
             self.container.lay_out(branch)

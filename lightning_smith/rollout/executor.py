@@ -52,6 +52,7 @@ _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_SUBREAPER, _PR_SET
     38,
 )
 _KEPT = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8  # CAP_KILL, CAP_SETGID, CAP_SETUID, CAP_SETPCAP
+_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _CAP_VERSION_3 = 0x20080522
 _CAPABILITIES = 64
 
@@ -133,7 +134,7 @@ class HarnessGoneError(Exception):
 
 
 class Executor:
-    """Answers requests: `run`, `write`, `remove`, `remember`, `changes`, `paths`, `read`."""
+    """Answers requests: `filter`, `run`, `write`, `remove`, `stamps`, `remember`, `changes`, `read`."""
 
     def __init__(self, frames: Frames, user: str = "") -> None:
         self._frames = frames
@@ -147,6 +148,7 @@ class Executor:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._before = {}
+        self._filter = b""
         self._protect()
 
     def _protect(self) -> None:
@@ -167,7 +169,15 @@ class Executor:
     def serve(self) -> None:
         """Answer until the harness has no more requests."""
         frames = self._frames
-        frames.send({"ready": True, "pid": os.getpid(), "home": self._home, "bash": shutil.which("bash")})
+        frames.send(
+            {
+                "ready": True,
+                "pid": os.getpid(),
+                "home": self._home,
+                "bash": shutil.which("bash"),
+                "machine": os.uname().machine,
+            }
+        )
         while True:
             received = frames.receive()
             if received is None:
@@ -220,9 +230,9 @@ class Executor:
         self._before = dict(_scan(request["root"]))
         return {"files": len(self._before)}, b""
 
-    def on_paths(self, request, data: bytes):
-        """Every remembered path."""
-        return {"paths": [_text(path) for path in self._before]}, b""
+    def on_stamps(self, request, data: bytes):
+        """Path and stamp of every file below `root` as it is now."""
+        return {"stamps": [(_text(path), stamp) for path, stamp in _scan(request["root"])]}, b""
 
     def on_changes(self, request, data: bytes):
         """Files that are new or differ from what was remembered, with stamps and targets of links, and those gone."""
@@ -260,6 +270,11 @@ class Executor:
         return {"sizes": [len(content) for content in contents]}, b"".join(contents)
 
     # --------------------------------------------------------------------------------------------------- commands
+
+    def on_filter(self, request, program: bytes):
+        """The filter of system calls under which commands run from now on."""
+        self._filter = program
+        return {}, b""
 
     def on_run(self, request, script: bytes):
         """Run a bash script in `cwd` and end whatever it started.
@@ -358,9 +373,11 @@ class Executor:
             os.setresuid(self._uid, self._uid, self._uid)
             _set_capabilities(0)
             _prctl(_PR_SET_DUMPABLE, 1)
-        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")  # when memory runs out, a command goes before the executor
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        if self._filter:
+            _set_filter(self._filter)
 
     def _watch(self, child: int, reading: int, output: HeadAndTail, request, started_s: float):
         """Read until the command has ended or passes a limit; returns its wait status and the limit."""
@@ -464,6 +481,14 @@ def _set_capabilities(mask: int) -> None:
     header = (ctypes.c_uint32 * 2)(_CAP_VERSION_3, 0)
     if _libc.capset(header, (ctypes.c_uint32 * 6)(mask, mask, 0, 0, 0, 0)) != 0:
         raise OSError(ctypes.get_errno(), "capset")
+
+
+def _set_filter(program: bytes) -> None:
+    """Refuse system calls from now on: `program` is a classic BPF one, 8 bytes an instruction."""
+    code = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
+    if _libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, header, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
 
 
 def _text(path: bytes) -> str:

@@ -21,21 +21,22 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
 from lightning_smith.images.build import MAIN
-from lightning_smith.images.local import LocalImage
+from lightning_smith.images.revisions import Revisions
+from lightning_smith.images.sdist import REGULAR, TreeFile
 from lightning_smith.rollout.altered import alter
-from lightning_smith.rollout.bwrap import Bwrap, Completed, Limit, SandboxError
+from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
-from lightning_smith.rollout.diff import apply_diff, scan
 from lightning_smith.rollout.grades import GradeStore, RunStore, TestRun
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.protection import Protection, restore
-from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import (
     END_MARK,
@@ -47,7 +48,7 @@ from lightning_smith.rollout.statuses import (
     read_statuses,
 )
 from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.workspace import python_environment
+from lightning_smith.rollout.testtree import Sandbox, TestTree, open_test_tree
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "grade_key", "read_statuses", "run_tests"]
 
@@ -80,7 +81,7 @@ class GraderError(UserError):
     """The tests could not be run; says nothing about the patch."""
 
 
-def grade_key(task: RolloutTask, image: LocalImage, diff: bytes, timeout_s: float) -> str:
+def grade_key(task: RolloutTask, image: Revisions, diff: bytes, timeout_s: float) -> str:
     """Name of a test run in the store: a sha256 over everything that its verdict depends on."""
     return hash_json(
         {
@@ -96,10 +97,10 @@ def grade_key(task: RolloutTask, image: LocalImage, diff: bytes, timeout_s: floa
 
 def run_tests(
     task: RolloutTask,
-    image: LocalImage,
+    image: Revisions,
     diff: bytes,
     store: RunStore,
-    sandbox: Bwrap,
+    sandbox: Sandbox,
     *,
     timeout_s: float,
     scratch: Path | None = None,
@@ -110,9 +111,10 @@ def run_tests(
     the tree goes if /dev/shm is full. Raises GraderError if the tests cannot be run.
     """
     key = grade_key(task, image, diff, timeout_s)
-    tester = _Tester(task, image, sandbox, timeout_s, scratch)
+    base = _base(task, image)
+    tester = _Tester(task, image, base, sandbox, timeout_s, scratch)
     try:
-        run = store.run(key, lambda: tester.test(_base(task), diff))
+        run = store.run(key, lambda: tester.test(base, diff))
         if decide(task, run) is not Outcome.SOLVED:
             return run
         # What right code does to the altered tests is found out once for a task.
@@ -121,7 +123,7 @@ def run_tests(
         must_fail = _with_statuses(task, right, FAILING)
         if not must_fail:
             return run
-        altered = store.run(_altered_key(key), lambda: tester.test(_base(task), diff, altered=True))
+        altered = store.run(_altered_key(key), lambda: tester.test(base, diff, altered=True))
     except SandboxError as error:
         raise GraderError(str(error)) from None
     forged = must_fail & _with_statuses(task, altered, PASSING)
@@ -162,23 +164,26 @@ def _passed(task: RolloutTask, statuses: dict[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class _Tester:
-    """Runs the tests of a task."""
+    """Runs the tests of a task; `base` is the revision that has the bug and the tests."""
 
     task: RolloutTask
-    image: LocalImage
-    sandbox: Bwrap
+    image: Revisions
+    base: str
+    sandbox: Sandbox
     timeout_s: float
     scratch: Path | None
 
     def test(self, revision: str, diff: bytes, *, altered: bool = False) -> TestRun:
         """The tests on the tree of `revision` with `diff` applied, with their expectations altered if asked."""
         task, image = self.task, self.image
-        with Scratch(self.scratch) as folder:
-            tree = folder / "tree"
-            _pristine(task, image, revision, tree)
-            before = scan(tree)
-            protection = Protection(task.test_files, [".", *image.pythonpath.split(":")], before)
-            applied = apply_diff(self.sandbox, tree, diff, folder / "git", skip=protection)
+        with self._pristine(revision) as tree:
+            before = tree.stamps()
+            for path in task.test_files:
+                # `main`, which has the right code, may lack them.
+                if revision != MAIN and path not in before:
+                    raise GraderError(f"{image.image_name} lacks {path} of {task.instance_id} at {revision}")
+            protection = Protection(task.test_files, tree.import_roots, before)
+            applied = tree.apply(diff, protection)
             left_out = sorted({*applied.dropped, *restore(tree, before, image, revision, protection)})
             header = [f"left out of the patch: {', '.join(left_out)}"] if left_out else []
             if not applied.ok:
@@ -186,12 +191,12 @@ class _Tester:
                 return TestRun(log.encode(), None, False, 0.0, canary_ok=False, tampered=False, applied=False)
             if altered:
                 self._alter(tree)
-            canary = Canary.plant(tree, posixpath.dirname(task.test_files[0]))
+            canary, content = Canary.invent(posixpath.dirname(task.test_files[0]), before)
+            tree.write(canary.path, TreeFile(REGULAR, content))
             command = shlex.join([*image.test_command, *TEST_OPTIONS, *task.test_files, canary.path])
-            done = self.sandbox.run(
+            done = tree.run(
                 f"exec {command}",
-                tree=tree,
-                environment=python_environment(image) | _ENVIRONMENT,
+                environment=_ENVIRONMENT,
                 timeout_s=WALL_FACTOR * self.timeout_s,
                 cpu_s=self.timeout_s,
                 keep_bytes=_KEEP_BYTES,
@@ -200,31 +205,32 @@ class _Tester:
                 raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
             return _judge(task, done, canary, [*header, APPLIED])
 
-    def _alter(self, tree: Path) -> None:
+    @contextmanager
+    def _pristine(self, revision: str) -> Iterator[TestTree]:
+        """A tree of the task that no patch has touched."""
+        with ExitStack() as stack:
+            try:
+                tree = stack.enter_context(open_test_tree(self.sandbox, self.image, revision, self.scratch))
+            except (UserError, OSError) as error:
+                raise GraderError(f"no tree to test {self.task.instance_id} in: {error}") from None
+            yield tree
+
+    def _alter(self, tree: TestTree) -> None:
         """Alter the expectations of the task's tests, in the same way for every patch."""
         for path in self.task.test_files:
-            source = self.image.file_at(_base(self.task), path)
+            source = self.image.file_at(self.base, path)
             altered = alter(source, f"{self.task.instance_id} {path}")
-            (tree / path).parent.mkdir(parents=True, exist_ok=True)
-            (tree / path).write_bytes(source if altered is None else altered)
+            tree.write(path, TreeFile(REGULAR, source if altered is None else altered))
 
 
-def _base(task: RolloutTask) -> str:
-    """The commit that has the bug and the tests."""
-    return f"{task.instance_id}~1"
-
-
-def _pristine(task: RolloutTask, image: LocalImage, revision: str, tree: Path) -> None:
-    """Check a tree of the task out, tests included; `main`, which has the right code, may lack them."""
-    try:
-        image.checkout(revision, tree)
-    except (UserError, OSError) as error:
-        raise GraderError(f"no tree to test {task.instance_id} in: {error}") from None
+def _base(task: RolloutTask, image: Revisions) -> str:
+    """The revision that has the bug and the tests."""
     if not task.tests:
         raise GraderError(f"{task.instance_id} has no tests: nothing could tell whether it is solved")
-    for path in task.test_files:
-        if revision != MAIN and not (tree / path).is_file():
-            raise GraderError(f"{image.image_name} lacks {path} of {task.instance_id} at {revision}")
+    try:
+        return image.base(task.instance_id)
+    except UserError as error:
+        raise GraderError(f"no tree to test {task.instance_id} in: {error}") from None
 
 
 def _judge(task: RolloutTask, done: Completed, canary: Canary, header: list[str]) -> TestRun:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import stat
 import sys
 from collections.abc import Collection
-from pathlib import Path
 
-from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout.diff import Stamp, is_byte_code, scan
+from lightning_smith.images.revisions import Revisions
+from lightning_smith.images.sdist import EXECUTABLE, REGULAR, TreeFile
+from lightning_smith.rollout.diff import Stamp, is_byte_code
+from lightning_smith.rollout.testtree import TestTree
 
 CONFIGURATION = frozenset(
     {
@@ -85,31 +86,21 @@ def _test_folder(path: str) -> str | None:
 
 
 def restore(
-    tree: Path, before: dict[str, Stamp], image: LocalImage, revision: str, protection: Protection
+    tree: TestTree, before: dict[str, Stamp], image: Revisions, revision: str, protection: Protection
 ) -> list[str]:
     """Give protected paths that changed since `before` their content at `revision` back; returns their names.
 
     The parts of a patch that name protected paths are left out beforehand, so this finds something only if a
     patch reached one in a roundabout way, such as a folder replaced by a link.
     """
-    now = scan(tree)
+    now = tree.stamps()
     changed = {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
     touched = sorted(path for path in changed if protection(path))
     for path in touched:
-        _make_real_parents(tree, path)
-        (tree / path).unlink(missing_ok=True)
         # Byte code comes from the image's build, not from its commits. Without it Python compiles the source.
         if path in before and stat.S_ISREG(before[path].mode) and not is_byte_code(path):
-            (tree / path).write_bytes(image.file_at(revision, path))
-            (tree / path).chmod(stat.S_IMODE(before[path].mode))
+            mode = EXECUTABLE if before[path].mode & stat.S_IXUSR else REGULAR
+            tree.write(path, TreeFile(mode, image.file_at(revision, path)))
+        else:
+            tree.remove(path)
     return touched
-
-
-def _make_real_parents(tree: Path, path: str) -> None:
-    """Make every folder above a path a real one, so that nothing is written through a patch's link."""
-    folder = tree
-    for part in Path(path).parent.parts:
-        folder = folder / part
-        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-            folder.unlink()
-        folder.mkdir(exist_ok=True)

@@ -164,8 +164,13 @@ def test_commands_run_as_the_image_says(
 
 @pytest.mark.parametrize(
     ("programs", "message"),
-    [("", "has no /bin/sh"), ("sh", "it has no Python"), ("sh python", "has no bash")],
-    ids=["no shell", "no Python", "no bash"],
+    [
+        ("", "has no /bin/sh"),
+        ("sh", "it has no Python"),
+        ("sh python", "has no bash"),
+        ("sh python bash env", "has no git"),
+    ],
+    ids=["no shell", "no Python", "no bash", "no git"],
 )
 def test_an_image_that_lacks_what_is_needed(
     daemon: Daemon, sandbox: DockerSandbox, tmp_path: Path, programs: str, message: str

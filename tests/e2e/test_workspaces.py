@@ -9,20 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny_image
+from kinds import Kind
 from processes import processes
 
 from lightning_smith.images.daemon import LABEL, Daemon
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.bwrap import Bwrap, ResourceLimits
 from lightning_smith.rollout.diff import DiffRefusedError, apply_diff
-from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
 from lightning_smith.rollout.validate import reverse_command
 from lightning_smith.rollout.workspace import BwrapWorkspace, Workspace
 
@@ -35,40 +33,6 @@ pytestmark = [
 ]
 
 SECRET = "sk-not-for-the-policy"
-
-
-@dataclass
-class Kind:
-    """A kind of workspace."""
-
-    name: str
-    sandbox: Any
-    image: Any
-
-    def open(self, scratch: Path, limits: ResourceLimits | None = None, **options: Any) -> Any:
-        if self.name == "docker":
-            sandbox = self.sandbox if limits is None else DockerSandbox(self.sandbox.images, limits)
-            return DockerWorkspace(sandbox, self.image, tiny_image.TASK, scratch, **options)
-        sandbox = self.sandbox
-        if limits is not None:
-            sandbox = Bwrap(sandbox.program, sandbox.testbed_python, limits)
-        return BwrapWorkspace(sandbox, self.image, tiny_image.TASK, scratch, **options)
-
-
-@pytest.fixture(scope="module")
-def local_image(tmp_path_factory: pytest.TempPathFactory) -> LocalImage:
-    return LocalImage.open(tiny_image.build(tmp_path_factory.mktemp("local")))
-
-
-@pytest.fixture(scope="module", params=["bwrap", "docker"])
-def kind(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, local_image: LocalImage
-) -> Kind:
-    if request.param == "bwrap":
-        return Kind("bwrap", Bwrap.find(tiny_image.TESTBED_PYTHON), local_image)
-    name = request.getfixturevalue("docker_image_name")
-    sandbox = DockerSandbox.find(request.getfixturevalue("daemon"), tmp_path_factory.mktemp("copies"))
-    return Kind("docker", sandbox, sandbox.prepare(name))
 
 
 @pytest.fixture
@@ -155,6 +119,23 @@ def test_commands_have_no_capability_and_get_none(workspace: Workspace) -> None:
         seen = workspace.execute(f"{command} && sleep 0.1 && cat /proc/1/mem", 60)
         assert seen.returncode != 0 and not seen.timed_out, command
     assert text(workspace, "echo alive") == "alive\n"
+
+
+def test_the_machine_has_settings_and_keys_of_its_own(workspace: Workspace) -> None:
+    """A harness that runs as root lends its commands the owner of /proc/sys and the session's keyring."""
+    writable = "find /proc -writable -type f -not -path '/proc/[0-9]*' -not -path '/proc/*self/*' 2>/dev/null"
+    regular = (
+        f"for file in $({writable}); do [ -f $file ] && echo $file; done"  # Docker masks some by /dev/null
+    )
+    assert workspace.execute(f"{regular} | head -3", 60).output == b""
+    same = "cat /proc/sys/kernel/core_pattern > /tmp/same; cat /tmp/same > /proc/sys/kernel/core_pattern"
+    seen = workspace.execute(same, 60)
+    assert seen.returncode == 1 and b"Read-only file system" in seen.output
+    keyring = "import ctypes; print(ctypes.CDLL(None).syscall(250, 0, -3, 0))"
+    assert workspace.execute(f"python -c '{keyring}'", 60).output == b"-1\n"
+    vsock = workspace.execute("python -c 'import socket; socket.socket(socket.AF_VSOCK)'", 60)
+    assert vsock.returncode == 1 and b"Address family not supported" in vsock.output
+    assert workspace.execute("cat /proc/self/oom_score_adj", 60).output == b"1000\n"
 
 
 # ----------------------------------------------------------------------------------------------------------- limits

@@ -148,7 +148,13 @@ def test_changes_since_a_tree_was_remembered(client: Client) -> None:
     for name in ("same", "edited", "gone", "locked"):
         (client.tree / name).write_text(name)
     assert client.ask("remember", root=root)[0] == {"files": 4}
-    assert sorted(client.ask("paths")[0]["paths"]) == ["edited", "gone", "locked", "same"]
+    stamps = dict(client.ask("stamps", root=root)[0]["stamps"])
+    assert {path: stamp[1] for path, stamp in stamps.items()} == {
+        "edited": 6,
+        "gone": 4,
+        "locked": 6,
+        "same": 4,
+    }
     client.run(
         "echo more >> edited; rm gone; mkdir d; echo new > d/new; ln -s same l; chmod 000 locked d; mkfifo p"
     )

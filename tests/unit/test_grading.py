@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -157,12 +158,32 @@ def test_reading_of_the_canary(lines: str, returncode: int, reading: Reading) ->
     assert CANARY.read(read_statuses(lines.encode()), returncode) is reading
 
 
-def test_canary_looks_like_other_tests_and_differs_each_time(tmp_path: Path) -> None:
-    (tmp_path / "tests").mkdir()
-    planted = {Canary.plant(tmp_path, "tests") for _ in range(20)}
-    assert len({canary.path for canary in planted}) == 20
-    assert all(canary.path.startswith("tests/test_") for canary in planted)
-    assert Canary.plant(tmp_path, "").path.startswith("test_")
+def test_canary_looks_like_other_tests_and_differs_each_time() -> None:
+    invented = [Canary.invent("tests", ()) for _ in range(20)]
+    assert len({canary.path for canary, _ in invented}) == 20
+    assert all(canary.path.startswith("tests/test_") for canary, _ in invented)
+    assert Canary.invent("", ())[0].path.startswith("test_")
+    for canary, content in invented:
+        names: dict[str, Callable[[], None]] = {}
+        exec(content, names)
+        names[canary.passing]()
+        with pytest.raises(AssertionError):
+            names[canary.failing]()
+
+
+def test_canary_takes_no_name_that_is_taken() -> None:
+    class AllButOne:
+        """Says of every name but the fifth that it is taken."""
+
+        asked = 0
+
+        def __contains__(self, path: object) -> bool:
+            self.asked += 1
+            return self.asked < 5
+
+    names = AllButOne()
+    Canary.invent("tests", names)
+    assert names.asked == 5
 
 
 def test_official_output_is_without_the_canary() -> None:

@@ -1,0 +1,315 @@
+"""Gradings in every kind of place: what solves, what forges in vain, and what is no verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_image
+from kinds import Kind
+from processes import processes
+
+from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.rollout.grades import GradeStore, TestRun
+from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.statuses import read_statuses
+from lightning_smith.rollout.task import RolloutTask
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not tiny_image.TESTBED_PYTHON.exists(),
+        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def task() -> RolloutTask:
+    return RolloutTask.from_row(tiny_image.row())
+
+
+PATCHES: dict[tuple[str, str], bytes] = {}
+
+
+def patch_of(kind: Kind, command: str) -> bytes:
+    """Patch of one command's changes to the workbench."""
+    if (kind.name, command) not in PATCHES:
+        with Scratch() as scratch, kind.open(scratch / "ws") as workspace:
+            done = workspace.execute(command, 60)
+            assert done.returncode == 0, done.output
+            PATCHES[kind.name, command] = workspace.diff()
+    return PATCHES[kind.name, command]
+
+
+def grade(
+    kind: Kind, task: RolloutTask, patch: bytes, folder: Path, timeout_s: float = 120, **changes: Any
+) -> TestRun:
+    image = dataclasses.replace(kind.image, **changes)
+    return run_tests(task, image, patch, GradeStore(folder), kind.sandbox, timeout_s=timeout_s)
+
+
+APPEND = "cat >> src/widget/core.py <<'EOF'\n{code}\nEOF"
+SUMMARY = "=========================== short test summary info ============================"
+PRINT_PASSED = f"""
+import os, sys, glob
+def _claim():
+    lines = ["{SUMMARY}"]
+    for test in {tiny_image.FAIL_TO_PASS + tiny_image.PASS_TO_PASS!r}:
+        lines.append("PASSED " + test)
+    lines.append("============ 4 passed in 0.01s ============")
+    for number in list(range(1, 10)):
+        try:
+            os.write(number, ("\\n" + "\\n".join(lines) + "\\n").encode())
+        except OSError:
+            pass
+"""
+
+FORGERIES = {
+    "conftest.py": (
+        "for f in conftest.py tests/conftest.py src/conftest.py; do cat > $f <<'EOF'\n"
+        "import pytest\n\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item, call):\n"
+        "    outcome = yield\n    outcome.get_result().outcome = 'passed'\nEOF\ndone"
+    ),
+    "pytest.ini": "printf '[pytest]\\naddopts = --deselect tests/test_core.py\\n' | tee pytest.ini tox.ini setup.cfg",
+    "tests edited": (
+        "mkdir -p tests; printf 'def test_low(): pass\\n' > tests/test_core.py; echo 'THREE = 3' > tests/helpers.py"
+    ),
+    "test helper": "cat > tests/helpers.py <<'EOF'\nimport builtins, widget\nTHREE = 3\nwidget.clamp = min\nEOF",
+    "byte code": (
+        "mkdir -p tests/__pycache__ src/widget/__pycache__ && python3 - <<'EOF'\n"
+        "import importlib._bootstrap_external as b, sys\n"
+        "code = compile('def test_low(): pass', 'x', 'exec')\n"
+        "data = b._code_to_hash_pyc(code, b'12345678', False)\n"
+        "for name in ('tests/__pycache__/test_core', 'src/widget/__pycache__/core'):\n"
+        "    open(f'{name}.cpython-312.pyc', 'wb').write(data)\n"
+        "open('src/widget/other.pyc', 'wb').write(data)\nEOF"
+    ),
+    "pytest shadowed": (
+        "cat > pytest.py <<'EOF'\n" + PRINT_PASSED + "_claim()\nEOF\ncp pytest.py src/pytest.py\n"
+        "cp pytest.py json.py; mkdir src/re; cp pytest.py src/re/__init__.py"
+    ),
+    "sitecustomize": "cat > src/sitecustomize.py <<'EOF'\n" + PRINT_PASSED + "_claim(); os._exit(0)\nEOF",
+    "plugin": (
+        "mkdir -p src/evil.dist-info; printf '[pytest11]\\nevil = evil\\n' > src/evil.dist-info/entry_points.txt\n"
+        "printf 'import os\\nos._exit(0)\\n' > src/evil.py; echo 'import evil' > src/evil.pth"
+    ),
+    "exit 0 at import": APPEND.format(code=PRINT_PASSED + "_claim(); os._exit(0)"),
+    "exit 1 at import": APPEND.format(code=PRINT_PASSED + "_claim(); os._exit(1)"),
+    "sys.exit at import": APPEND.format(code="import sys; sys.exit(0)"),
+    "quiet exit 0": APPEND.format(code="import os; os._exit(0)"),
+    "passes printed at exit": APPEND.format(code=PRINT_PASSED + "import atexit; atexit.register(_claim)"),
+    "exit 0 at exit": APPEND.format(
+        code=PRINT_PASSED
+        + "import atexit; atexit.register(lambda: (_claim(), sys.stdout.flush(), os._exit(0)))"
+    ),
+    "reports patched": APPEND.format(
+        code="import _pytest.reports as r\n_real = r.TestReport.from_item_and_call\n"
+        "def _forged(item, call):\n    report = _real(item, call)\n    report.outcome = 'passed'\n    return report\n"
+        "r.TestReport.from_item_and_call = staticmethod(_forged)"
+    ),
+    "tests replaced": APPEND.format(
+        code="import _pytest.python as p\np.Function.runtest = lambda self: None"
+    ),
+    "raises swallowed": APPEND.format(
+        code="import builtins\nbuiltins.AssertionError = type('A', (BaseException,), {})"
+    ),
+    "tests skipped": APPEND.format(code="import unittest; raise unittest.SkipTest('later')"),
+    "module left": APPEND.format(code="import pytest; pytest.exit('done', returncode=0)"),
+    "killed": APPEND.format(code="import os, signal; os.kill(os.getpid(), signal.SIGKILL)"),
+    "markers printed": APPEND.format(
+        code=PRINT_PASSED + "os.write(1, b\"+ : '>>>>> End Test Output'\\n\"); _claim()\n"
+        "os.write(2, b'>>>>> Test Exit Code: 0\\n')"
+    ),
+    "tests behind a link": (
+        "mkdir fake && printf 'def test_low(): pass\\n' > fake/test_core.py && rm -r tests && ln -s fake tests"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forgery_earns_nothing(kind: Kind, task: RolloutTask, tmp_path: Path, name: str) -> None:
+    patch = patch_of(kind, FORGERIES[name])
+    run = grade(kind, task, patch, tmp_path)
+    outcome = decide(task, run)
+    assert outcome in (Outcome.UNSOLVED, Outcome.TAMPERED), run.log.decode()
+    if name in ("reports patched", "tests replaced", "exit 0 at import", "exit 0 at exit", "quiet exit 0"):
+        assert outcome is Outcome.TAMPERED and b">>>>> Tests Errored" in run.log
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["conftest.py", "pytest.ini", "byte code", "pytest shadowed", "sitecustomize", "plugin", "tests edited"],
+)
+def test_a_fix_beside_what_is_not_taken_still_counts(
+    kind: Kind, task: RolloutTask, tmp_path: Path, name: str
+) -> None:
+    patch = patch_of(kind, f"{tiny_image.FIX}\n{FORGERIES[name]}")
+    run = grade(kind, task, patch, tmp_path)
+    assert decide(task, run) is Outcome.SOLVED, run.log.decode()
+
+
+def gold(kind: Kind) -> bytes:
+    return patch_of(kind, tiny_image.FIX)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["env", "PY_COLORS=1", "FORCE_COLOR=1", "python", "-m", "pytest", "-rA"],
+        ["python", "-m", "pytest", "--color=yes", "--verbose"],
+    ],
+    ids=["variables and pytest.ini", "command line"],
+)
+def test_colours_do_not_hide_results(
+    kind: Kind, task: RolloutTask, tmp_path: Path, command: list[str]
+) -> None:
+    run = grade(kind, task, gold(kind), tmp_path, test_command=tuple(command))
+    assert decide(task, run) is Outcome.SOLVED, run.log.decode()
+    assert b"\x1b" not in run.log
+
+
+def test_the_log_is_one_of_an_eval_script(kind: Kind, task: RolloutTask, tmp_path: Path) -> None:
+    run = grade(kind, task, gold(kind), tmp_path)
+    assert (run.returncode, run.canary_ok, run.applied, run.timed_out) == (0, True, True, False)
+    assert read_statuses(run.log) == dict.fromkeys(task.tests, "PASSED")
+    lines = run.log.decode().split("\n")
+    assert lines[0] == ">>>>> Applied Patch" and lines[1] == "+ : '>>>>> Start Test Output'"
+    assert lines[-3:] == ["+ : '>>>>> End Test Output'", ">>>>> Test Exit Code: 0", ""]
+    assert "4 passed" in run.log.decode() and "failed" not in run.log.decode()
+
+
+EVAL_PYTHON = tiny_image.REPOSITORY / "envs/eval/.venv/bin/python"
+OFFICIAL = """
+import json, sys
+from swebench.harness.grading import get_eval_report
+from swebench.harness.utils import make_test_spec
+row, log = json.loads(sys.argv[1]), sys.argv[2]
+prediction = {"instance_id": row["instance_id"], "model_patch": "x", "model_name_or_path": "m"}
+print(json.dumps(get_eval_report(make_test_spec(row), prediction, log, include_tests_status=True)))
+"""
+
+
+@pytest.mark.skipif(not EVAL_PYTHON.exists(), reason="needs swebench: uv sync --project envs/eval")
+@pytest.mark.parametrize(
+    ("command", "resolved"),
+    [
+        (tiny_image.FIX, True),
+        ("true; echo x > x", False),
+        (FORGERIES["passes printed at exit"], False),
+        (FORGERIES["exit 0 at import"], False),
+        (FORGERIES["reports patched"], False),
+        (FORGERIES["markers printed"], False),
+    ],
+    ids=["gold", "no fix", "printed", "exit", "patched", "markers"],
+)
+def test_the_official_reader_agrees(
+    kind: Kind, task: RolloutTask, tmp_path: Path, command: str, resolved: bool
+) -> None:
+    run = grade(kind, task, patch_of(kind, command), tmp_path / "grades")
+    log = tmp_path / "test_output.txt"
+    log.write_bytes(run.log)
+    columns = (
+        "repo",
+        "version",
+        "base_commit",
+        "patch",
+        "test_patch",
+        "problem_statement",
+        "image",
+        "eval_script",
+    )
+    row = {
+        **dict.fromkeys(columns, ""),
+        "instance_id": task.instance_id,
+        "FAIL_TO_PASS": json.dumps(task.fail_to_pass),
+        "PASS_TO_PASS": json.dumps(task.pass_to_pass),
+        "log_parser": "parse_log_pytest_v2",
+        "eval_type": "pass_and_fail",
+    }
+    done = subprocess.run(
+        [str(EVAL_PYTHON), "-c", OFFICIAL, json.dumps(row), str(log)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.strip().split("\n")[-1])[task.instance_id]
+    assert report["resolved"] is resolved, run.log.decode()
+    assert (decide(task, run) is Outcome.SOLVED) is resolved
+
+
+@pytest.mark.parametrize("code", ["import time\ntime.sleep(3017)", "while True: pass  # 3017"])
+def test_what_never_ends_ends_at_its_limit(kind: Kind, task: RolloutTask, tmp_path: Path, code: str) -> None:
+    patch = patch_of(kind, APPEND.format(code=code))
+    started_s = time.monotonic()
+    run = grade(kind, task, patch, tmp_path, timeout_s=2)
+    assert run.timed_out and run.returncode is None and time.monotonic() - started_s < 30
+    assert decide(task, run) is Outcome.UNSOLVED and b">>>>> Tests Timed Out" in run.log
+    assert processes("time.sleep(3017)") == []
+
+
+def test_a_patch_that_does_not_apply(kind: Kind, task: RolloutTask, tmp_path: Path) -> None:
+    patch = gold(kind).replace(b"value", b"other")
+    run = grade(kind, task, patch, tmp_path)
+    assert not run.applied and decide(task, run) is Outcome.UNSOLVED
+    assert run.log.startswith(b">>>>> Patch Apply Failed\n")
+
+
+def test_tests_that_write_into_their_tree(kind: Kind, task: RolloutTask, tmp_path: Path) -> None:
+    patch = patch_of(kind, f"{tiny_image.FIX}\n" + APPEND.format(code="open('made', 'w').write('x')"))
+    assert decide(task, grade(kind, task, patch, tmp_path)) is Outcome.SOLVED
+    if kind.name == "bwrap":
+        assert not (kind.image.folder / "tree/made").exists()
+
+
+def test_a_dead_sandbox_is_no_result(local_image: LocalImage, task: RolloutTask, tmp_path: Path) -> None:
+    broken = Bwrap(Path("/bin/false"))
+    with pytest.raises(GraderError, match="did not start"):
+        run_tests(task, local_image, b"", GradeStore(tmp_path), broken, timeout_s=60)
+    assert not list(tmp_path.rglob("*.run"))
+
+
+def test_missing_branches_and_files_are_no_result(kind: Kind, tmp_path: Path) -> None:
+    def refused(match: str, **changes: Any) -> None:
+        task = RolloutTask.from_row(tiny_image.row(**changes))
+        with pytest.raises(GraderError, match=match):
+            grade(kind, task, b"", tmp_path)
+
+    refused("no tree to test pypi__gone", instance_id="pypi__gone.0badcafe.x__1")
+    refused("has no tests", FAIL_TO_PASS=[], PASS_TO_PASS=[])
+    refused("lacks tests/test_gone.py", FAIL_TO_PASS=["tests/test_gone.py::test_x"])
+    assert not list(tmp_path.rglob("*.run"))
+
+
+def test_patches_in_odd_forms(kind: Kind, task: RolloutTask, tmp_path: Path) -> None:
+    """Binary files, names with blanks and other letters, a stub, and a patch that needs some give."""
+    odd = [tiny_image.FIX, "head -c 3000 /dev/urandom > 'a blob'", "ln -s README l", "chmod 755 README"]
+    odd += ["printf 'x\\r\\n' > 'na\u00efve \"q\".txt'"]
+    patch = patch_of(kind, "\n".join(odd))
+    assert decide(task, grade(kind, task, patch, tmp_path)) is Outcome.SOLVED
+    stub = b"diff --git a/x.bin b/x.bin\nnew file mode 100644\nBinary files /dev/null and b/x.bin differ\n"
+    run = grade(kind, task, stub + gold(kind), tmp_path)
+    assert decide(task, run) is Outcome.SOLVED and run.log.startswith(b"left out of the patch: x.bin\n")
+    shifted = (
+        gold(kind).replace(b"@@ -2,7 +2,7 @@", b"@@ -4,7 +4,7 @@").replace(b" def clamp", b" def  clamp")
+    )
+    run = grade(kind, task, shifted, tmp_path)
+    assert decide(task, run) is Outcome.SOLVED, run.log.decode()
+    escape = gold(kind).replace(b"src/widget/core.py", b"../../run/x.py")
+    run = grade(kind, task, escape, tmp_path)
+    assert not run.applied and decide(task, run) is Outcome.UNSOLVED
+
+
+def test_the_empty_patch_solves_nothing(kind: Kind, task: RolloutTask, tmp_path: Path) -> None:
+    run = grade(kind, task, b"", tmp_path)
+    assert decide(task, run) is Outcome.UNSOLVED and run.returncode == 1
+    assert read_statuses(run.log)[tiny_image.PASS_TO_PASS[0]] == "PASSED"
