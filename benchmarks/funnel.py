@@ -137,6 +137,7 @@ def compare(args: argparse.Namespace, scratch: Path) -> dict[str, Any]:
     folder, out = scratch / "release", scratch / "ours"
     made = run("benchmarks/synthetic_release.py", "--out", folder, "--rows", str(args.rows))
     print(f"generated in {made.seconds:.1f} s, {made.peak_mb:.0f} MB", flush=True)
+    os.sync()  # else the side that runs first waits for the disk to take the release
     shards = sorted((folder / "data").glob("train-*.parquet"))
     size_mb = sum(path.stat().st_size for path in shards) / 2**20
 
