@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -14,9 +15,13 @@ class UserError(Exception):
     """One sentence that names the file, row, host or service at fault and the remedy."""
 
 
-def run_script(main: Callable[[], None]) -> NoReturn:
-    """Run a script's `main` and exit: 0, or 1 with `error: <sentence>`, or 130 after Ctrl-C.
+RESUMABLE = "interrupted: run the same command again and it goes on from what had finished"
 
+
+def run_script(main: Callable[[], None], *, interrupted: str = RESUMABLE) -> NoReturn:
+    """Run a script's `main` and exit: 0, or 1 with `error: <sentence>`, or 130 with `interrupted` after Ctrl-C.
+
+    A reader of standard output that has gone (`| head`) ends the script quietly, as it does other programs.
     SIGTERM is turned into SystemExit, so that context managers stop the services they started.
     An exception that is neither a UserError nor a full disk keeps its traceback: it is a defect.
     """
@@ -27,10 +32,10 @@ def run_script(main: Callable[[], None]) -> NoReturn:
         print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        print(
-            "interrupted: run the same command again and it goes on from what had finished", file=sys.stderr
-        )
+        print(interrupted, file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:
+        exit_without_reader()
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -42,6 +47,12 @@ def run_script(main: Callable[[], None]) -> NoReturn:
         )
         sys.exit(1)
     sys.exit(0)
+
+
+def exit_without_reader() -> NoReturn:
+    """End quietly because nobody reads standard output any more: status 128 + SIGPIPE."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(128 + signal.SIGPIPE)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,13 @@
 """Run one task by hand and print the conversation as it goes, then the patch and the record of the rollout.
 
-The policy is an OpenAI chat endpoint, or a file of scripted replies: a JSON list of strings. --settings takes what
-the section `agent` of config.yaml holds, laid over the defaults that --help shows.
+The policy is an OpenAI chat endpoint, or a file of scripted replies: a JSON list of strings. Limits and wording are
+the section `agent` of config.yaml, with --configfile and then --set laid over it. After `make mini`, for example:
+
+    echo '["```bash\\nls\\n```", "```bash\\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n```"]' > replies.json
+    uv run python scripts/rollout.py --configfile config/mini.yaml --tasks data/mini/val_dataset_filtered.jsonl \\
+        --images work/mini/images --scripted replies.json
+
+Without --task the first task of the file is run. The exit status is 1 if the rollout has no verdict.
 """
 
 from __future__ import annotations
@@ -11,24 +17,28 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import read_json
+import yaml
+
+from lightning_smith.errors import UserError, exit_without_reader, run_script
+from lightning_smith.files import read_json, read_jsonl
 from lightning_smith.rollout.agent import Request, Rollout, Stage, run_rollout
 from lightning_smith.rollout.chat import ChatModel, Message, Model, ScriptedModel
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.rollout.stage import REPOSITORY, AgentSettings, StageSettings
 
-SETTINGS = {
-    "max_turns": 50,
-    "max_tokens": 4096,
-    "observation_chars": 6000,
-    "command_timeout_s": 60,
-    "rollout_timeout_s": 1800,
-    "max_format_errors": 3,
-    "grading_timeout_s": 60,
-    "system_template": "Fix the bug. Reply with one bash block.",
-    "instance_template": "{problem_statement}",
-}
+INTERRUPTED = "interrupted: the rollout is given up, nothing of it is left running"
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """An argument that is a JSON object."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(f'no JSON object such as {{"max_turns": 10}}: {text}')
+    return value
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -36,18 +46,29 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--task", required=True, metavar="ID", help="instance id")
-    add("--tasks", type=Path, required=True, help="JSON lines of SWE-smith rows")
-    add("--images", type=Path, required=True, help="folder of the local images")
+    add("--task", metavar="ID", help="instance id (default: the first of --tasks)")
+    add("--tasks", type=Path, required=True, metavar="FILE", help="JSON lines of SWE-smith rows")
+    add("--images", type=Path, required=True, metavar="FOLDER", help="local images, such as work/mini/images")
     policy = parser.add_mutually_exclusive_group(required=True)
     policy.add_argument(
-        "--model-url", help="base URL of an OpenAI endpoint; its key is OPENAI_API_KEY, if set"
+        "--model-url",
+        metavar="URL",
+        help="base URL of an OpenAI endpoint, such as http://127.0.0.1:8000/v1; its key is OPENAI_API_KEY, if set",
     )
-    policy.add_argument("--scripted", type=Path, help="JSON list of replies")
+    policy.add_argument("--scripted", type=Path, metavar="FILE", help="JSON list of replies")
     add("--model", default="policy", help="name of the model in requests (default %(default)s)")
     add("--seed", type=int, default=0, help="of the requests (default %(default)s)")
     add("--sample", type=int, default=0, help="number of the rollout, for its record (default %(default)s)")
-    add("--settings", type=json.loads, default={}, help=f"JSON laid over {json.dumps(SETTINGS)}")
+    add("--configfile", type=Path, action="append", default=[], metavar="FILE", help="laid over config.yaml")
+    add(
+        "--set",
+        type=json_object,
+        default={},
+        metavar="JSON",
+        help='laid over the section `agent`, such as \'{"max_turns": 10, "thinking": null}\'; null for thinking leaves '
+        "the field out, for endpoints that refuse it",
+    )
+    add("--request", type=json_object, default={}, metavar="JSON", help="more fields of each request")
     add("--no-grade", action="store_true", help="do not run the tests")
     add("--testbed-python", type=Path, help="interpreter of the tests (default: that of envs/testbed)")
     add("--grades", type=Path, help="store of test runs (default: grades beside the images)")
@@ -62,14 +83,33 @@ def main(argv: list[str] | None = None) -> None:
         tasks=args.tasks,
         images=args.images,
         model=args.model,
-        agent=AgentSettings.from_dict({**SETTINGS, **args.settings}),
+        agent=AgentSettings.from_dict(agent_section(args.configfile) | args.set),
         trajectories=args.trajectories,
         grades=args.grades,
         testbed_python=args.testbed_python,
+        request=args.request,
     )
-    request = Request(args.task, args.sample, args.seed, grade=not args.no_grade)
+    model = make_model(args, settings)
     stage = Stage(settings)
-    show(run_rollout(stage, request, make_model(args, settings), on_message=show_message))
+    task = args.task or next(row["instance_id"] for row in read_jsonl(args.tasks))
+    stage.tasks[task]
+    request = Request(task, args.sample, args.seed, grade=not args.no_grade)
+    rollout = run_rollout(stage, request, model, on_message=show_message)
+    show(rollout)
+    if not rollout.record.valid:
+        raise UserError(f"the rollout of {task} has no verdict: {rollout.record.error}")
+
+
+def agent_section(overlays: list[Path]) -> dict[str, Any]:
+    """The section `agent` of config.yaml with that of each overlay laid over it."""
+    section: dict[str, Any] = {}
+    for path in (REPOSITORY / "config.yaml", *overlays):
+        try:
+            values = yaml.safe_load(path.read_text())
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise UserError(f"{path} cannot be read as YAML: {error}") from None
+        section |= (values or {}).get("agent") or {}
+    return section
 
 
 def make_model(args: argparse.Namespace, settings: StageSettings) -> Model:
@@ -79,21 +119,37 @@ def make_model(args: argparse.Namespace, settings: StageSettings) -> Model:
         if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies):
             raise UserError(f"{args.scripted} is no JSON list of strings")
         return ScriptedModel(replies)
-    key = os.environ.get("OPENAI_API_KEY", "")
     return ChatModel(
-        args.model_url, key, model=args.model, seed=args.seed, max_tokens=settings.agent.max_tokens
+        args.model_url,
+        os.environ.get("OPENAI_API_KEY", ""),
+        model=args.model,
+        seed=args.seed,
+        max_tokens=settings.agent.max_tokens,
+        extra=settings.agent.request | settings.request,
     )
 
 
 def show_message(message: Message) -> None:
-    """Print one message under a line with its role."""
-    print(f"--- {message['role']}\n{message['content']}", flush=True)
+    """Print one message under a line that says who speaks, and what the trajectory keeps of it."""
+    extra = message["extra"]
+    notes = [message["role"]]
+    if blocked := extra.get("blocked"):
+        notes.append(f"refused: {blocked['kind']}, {blocked['program']}")
+    if extra.get("finish_reason") == "length":
+        notes.append("cut at its token limit")
+    if usage := extra.get("usage"):
+        notes.append(f"prompt {usage['prompt_tokens']} tokens, answer {usage['completion_tokens']}")
+    text = f"--- {' | '.join(notes)}\n{message['content']}\n"
+    try:
+        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        exit_without_reader()  # an OSError would count as a failure of the machine
 
 
 def show(rollout: Rollout) -> None:
     """Print the patch and the record."""
-    print("--- patch", flush=True)
-    sys.stdout.buffer.write(rollout.patch)
+    sys.stdout.buffer.write(b"--- patch\n" + rollout.patch)
     sys.stdout.buffer.flush()
     print("--- record")
     for name, value in rollout.record.to_dict().items():
@@ -103,4 +159,4 @@ def show(rollout: Rollout) -> None:
 
 
 if __name__ == "__main__":
-    run_script(main)
+    run_script(main, interrupted=INTERRUPTED)

@@ -100,6 +100,10 @@ class ChatModel:
         extra: dict[str, Any] | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
+            raise UserError(
+                f"{url!r} is no address of an endpoint: give one such as http://127.0.0.1:8000/v1"
+            )
         self._service = JsonService(key, sleep=sleep)
         self._url = f"{url.rstrip('/')}/chat/completions"
         self._fields = {**(extra or {}), "model": model, "seed": seed, "max_tokens": max_tokens}

@@ -470,25 +470,3 @@ def test_too_many_refused_commands_are_a_verdict(tmp_path: Path, folder: Path) -
     assert record.blocked == {"git": 1, "install": 1} and rollout.patch == b""
     ungraded = roll_out(stage, "git add -A", "pip install x", sample=8, grade=False).record
     assert (ungraded.outcome, ungraded.reward) == (Outcome.BLOCKED, None)
-
-
-def test_by_hand(folder: Path, tmp_path: Path) -> None:
-    tasks = tiny_image.write_tasks(tmp_path / "tasks.jsonl", tiny_image.row())
-    replies = [bash(tiny_image.FIX), bash(SUBMIT_COMMAND)]
-    (tmp_path / "replies.json").write_text(json.dumps(replies))
-    command = [sys.executable, str(tiny_image.REPOSITORY / "scripts/rollout.py"), "--task", tiny_image.TASK]
-    command += [
-        "--tasks",
-        str(tasks),
-        "--images",
-        str(folder / "images"),
-        "--grades",
-        str(tmp_path / "grades"),
-    ]
-    done = subprocess.run(
-        [*command, "--scripted", str(tmp_path / "replies.json")], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "<returncode>0</returncode>" in done.stdout and "outcome: solved" in done.stdout
-    done = subprocess.run([*command, "--scripted", str(tasks)], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and "Traceback" not in done.stderr
