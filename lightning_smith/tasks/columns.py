@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
 """Only problem_statement may be null; a list may be empty but holds no null."""
 
 BATCH_ROWS, BATCH_TESTS = 1024, 200_000
-"""What is decoded at a time: rows at most, and on average entries of the list columns, which are some 14 MB of the release."""
+"""What is decoded at a time: rows at most, and on average entries of the list columns, some 14 MB of them."""
 
 THREADS = 2
 """Row groups decoded side by side where the order does not matter; each costs some 60 MB."""
