@@ -23,7 +23,7 @@ import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from lightning_smith.errors import UserError
-from lightning_smith.images.names import ImageRef, spellings
+from lightning_smith.images.names import ImageRef, image_key, spellings
 from lightning_smith.process import process_stat
 
 ANSWER_TIMEOUT_S = 120
@@ -161,7 +161,9 @@ def _found(name: str, about: dict[str, Any]) -> FoundImage:
     config = about.get("Config") or {}
     repository = ImageRef.parse(name).repository
     digests = [text.partition("@") for text in about.get("RepoDigests") or ()]
-    digest = next((digest for own, _, digest in digests if own == repository), about["Id"])
+    # An image from a mirror has the digest of its own repository under the mirror's name.
+    alike = [digest for own, _, digest in digests if image_key(own) == image_key(name)]
+    digest = next((digest for own, _, digest in digests if own == repository), [*alike, about["Id"]][0])
     variables = (text.partition("=") for text in config.get("Env") or ())
     return FoundImage(
         name, about["Id"], digest, {key: value for key, _, value in variables}, config.get("User") or ""

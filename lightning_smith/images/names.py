@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_smith.errors import UserError
@@ -16,6 +17,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,}")
 
 _SWESMITH = "swesmith."
+_EVALUATION = "sweb.eval."
 
 ORGANISATIONS = ("swebench", "jyangballin", "swesmith")
 """Where SWE-smith's images have been published, the current place first; the last is the miniature's."""
@@ -29,6 +31,12 @@ class ImageRef:
     """Host (if any) and path: `localhost:5000/acme/x`."""
     tag: str | None
     digest: str | None
+
+    @property
+    def host(self) -> str | None:
+        """The registry's host, with its port if the reference has one; None stands for Docker Hub."""
+        first, slash, _ = self.repository.partition("/")
+        return first if slash and ("." in first or ":" in first or first == "localhost") else None
 
     @classmethod
     def parse(cls, text: str) -> ImageRef:
@@ -57,13 +65,14 @@ def image_key(image_name: str) -> str:
     """The image name without host, organisation, tag and digest: a file or folder name.
 
     `swesmith/swesmith.x86_64.pypi_1776_boltons.d39cfd15` gives `swesmith.x86_64.pypi_1776_boltons.d39cfd15`, and so
-    does the spelling of before July 2025, `swesmith.x86_64.pypi__boltons.d39cfd15`.
+    does the spelling of before July 2025, `swesmith.x86_64.pypi__boltons.d39cfd15`. The evaluation set's images,
+    `sweb.eval.x86_64.<instance>`, have the same two spellings.
     """
     name = ImageRef.parse(image_name).repository.rpartition("/")[2]
-    return name.replace("__", "_1776_") if name.startswith(_SWESMITH) else name
+    return name.replace("__", "_1776_") if name.startswith((_SWESMITH, _EVALUATION)) else name
 
 
-def spellings(image_name: str) -> list[str]:
+def spellings(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> list[str]:
     """Names under which an image may have been pulled, the current one first.
 
     A name with an organisation or host stands for itself alone. SWE-smith's images have been published under two
@@ -75,7 +84,21 @@ def spellings(image_name: str) -> list[str]:
     key = image_key(image_name)
     suffix = image_name.removeprefix(ref.repository)
     names = [image_name]
-    if key.startswith(_SWESMITH):
-        names = [f"{organisation}/{key}" for organisation in ORGANISATIONS]
+    if key.startswith((_SWESMITH, _EVALUATION)):
+        names = [f"{organisation}/{key}" for organisation in organisations]
         names += [key, key.replace("_1776_", "__")]
     return [name.removesuffix(suffix) + suffix for name in names]
+
+
+def sources(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> list[str]:
+    """Names from which an image may be pulled: its own, then the same key of the other organisations.
+
+    A name with a host is pulled from that host alone. Names without an organisation are of no registry.
+    """
+    ref = ImageRef.parse(image_name)
+    names = [image_name] if "/" in ref.repository else []
+    if ref.host is None:
+        key = image_key(image_name)
+        suffix = image_name.removeprefix(ref.repository)
+        names += [name + suffix for name in spellings(key, organisations) if "/" in name]
+    return list(dict.fromkeys(names)) or [image_name]

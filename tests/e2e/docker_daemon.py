@@ -39,7 +39,7 @@ def docker_daemon() -> Iterator[Daemon]:
 def own_daemon(why: str, *options: str) -> Iterator[Daemon]:
     """dockerd with its files and its socket in a folder of its own, without any network."""
     if shutil.which("dockerd") is None or os.getuid() != 0:
-        _give_up(
+        give_up(
             f"{why}; root can have the tests start one where dockerd is installed (apt-get install docker.io)"
         )
     folder = Path(tempfile.mkdtemp(prefix="lightning-smith-docker-"))
@@ -77,13 +77,13 @@ def _await(process: subprocess.Popen[bytes], log: Path) -> Daemon:
             if process.poll() is not None or time.monotonic() > deadline_s:
                 process.kill()
                 lines = log.read_text(errors="replace").strip().splitlines()
-                _give_up(
+                give_up(
                     f"{error}, and dockerd does not start here ({lines[-1] if lines else 'no word in its log'})"
                 )
             time.sleep(0.1)
 
 
-def _give_up(reason: str) -> None:
+def give_up(reason: str) -> None:
     if os.environ.get(REQUIRED_VARIABLE) == "required":
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason)

@@ -6,7 +6,10 @@ and pytest. /testbed is a clone of the tiny image's repository, as SWE-smith mak
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -16,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tiny_image
+from docker.errors import NotFound
 
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.git import git
@@ -56,9 +60,12 @@ class Tree:
         self._archive.addfile(member)
 
     def text(self, name: str, text: str, mode: int = 0o644) -> None:
+        self.add_bytes(name, text.encode(), mode)
+
+    def add_bytes(self, name: str, data: bytes, mode: int = 0o644) -> None:
         member = tarfile.TarInfo(name)
-        member.size, member.mode = len(text.encode()), mode
-        self._archive.addfile(member, io.BytesIO(text.encode()))
+        member.size, member.mode = len(data), mode
+        self._archive.addfile(member, io.BytesIO(data))
 
     def link(self, name: str, target: str) -> None:
         member = tarfile.TarInfo(name)
@@ -179,6 +186,33 @@ def import_image(daemon: Daemon, tree: Tree, name: str, *changes: str) -> str:
     return name
 
 
+def load_image(daemon: Daemon, tree: Tree, name: str, architecture: str) -> str:
+    """As `import_image`, for a processor of another kind."""
+    layer = tree.data()
+    config = {
+        "architecture": architecture,
+        "os": "linux",
+        "config": {},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [f"{name}:latest"], "Layers": ["layer.tar"]}]
+    archive = Tree()
+    archive.add_bytes("layer.tar", layer)
+    archive.text("config.json", json.dumps(config))
+    archive.text("manifest.json", json.dumps(manifest))
+    with daemon.asked(f"load {name}"):
+        list(daemon.api.load_image(archive.data()))
+    imported.add(daemon.image(name).id)
+    return name
+
+
+def forget(daemon: Daemon, name: str) -> None:
+    """Remove an image that the session imported."""
+    with daemon.asked(f"remove {name}"):
+        imported.discard(daemon.image(name).id)
+        daemon.api.remove_image(name, force=True)
+
+
 def build(daemon: Daemon, scratch: Path) -> str:
     """The tiny image as a Docker image; returns its name."""
     local = tiny_image.build(scratch / "images")
@@ -189,6 +223,6 @@ def build(daemon: Daemon, scratch: Path) -> str:
 
 def remove_imported(daemon: Daemon) -> None:
     for image in imported:
-        with daemon.asked(f"remove {image}"):
+        with daemon.asked(f"remove {image}"), contextlib.suppress(NotFound):
             daemon.api.remove_image(image, force=True)
     imported.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.images.names import ImageRef, image_key, spellings
+from lightning_smith.images.names import ImageRef, image_key, sources, spellings
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -58,3 +58,39 @@ def test_a_key_may_have_been_pulled_under_several_names() -> None:
     assert spellings(key) == spellings(old) == names
     assert spellings(f"{key}:openai") == [f"{name}:openai" for name in names]
     assert spellings(f"jyangballin/{key}") == [f"jyangballin/{key}"] and spellings("redis") == ["redis"]
+
+
+def test_the_evaluation_sets_names_have_one_key() -> None:
+    key = "sweb.eval.x86_64.astropy_1776_astropy-12907"
+    for name in (f"swebench/{key}:latest", "sweb.eval.x86_64.astropy__astropy-12907"):
+        assert image_key(name) == key
+    assert spellings(key, ("swebench",)) == [f"swebench/{key}", key, key.replace("_1776_", "__")]
+
+
+@pytest.mark.parametrize(
+    ("name", "organisations", "expected"),
+    [
+        (
+            "swebench/swesmith.x.a_1776_b.c",
+            ("swebench", "acme"),
+            ["swebench/swesmith.x.a_1776_b.c", "acme/swesmith.x.a_1776_b.c"],
+        ),
+        ("swesmith.x.a__b.c:openai", ("swebench",), ["swebench/swesmith.x.a_1776_b.c:openai"]),
+        ("host:5000/acme/swesmith.x.a__b.c", ("swebench",), ["host:5000/acme/swesmith.x.a__b.c"]),
+        ("localhost/x", ("swebench",), ["localhost/x"]),
+        ("acme/other", ("swebench",), ["acme/other"]),
+        ("redis", ("swebench",), ["redis"]),
+    ],
+)
+def test_where_an_image_is_pulled_from(
+    name: str, organisations: tuple[str, ...], expected: list[str]
+) -> None:
+    assert sources(name, organisations) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [("x", None), ("acme/x", None), ("localhost/x", "localhost"), ("a:1/x", "a:1"), ("a.b/c/x:t", "a.b")],
+)
+def test_hosts(name: str, host: str | None) -> None:
+    assert ImageRef.parse(name).host == host
