@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
@@ -10,7 +11,7 @@ from lightning_smith.gateway.dispatch import MAX_WINDOW, Finished, RolloutReques
 from lightning_smith.gateway.launch import Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.progress import Progress
-from lightning_smith.rollout.outcome import RolloutRecord
+from lightning_smith.rollout.outcome import RolloutRecord, blocked_counts
 
 
 def run_logged(
@@ -53,6 +54,9 @@ def run_logged(
         progress.close()
     wanted = {(request.instance_id, request.sample) for request in requests}
     records = [record for record in log.records() if (record.instance_id, record.sample) in wanted]
+    if blocked := blocked_counts(records):
+        counts = ", ".join(f"{count} {kind}" for kind, count in blocked.items())
+        print(f"[{stage}] refused commands: {counts}", file=sys.stderr, flush=True)
     refuse_invalid(stage, records, log, max_invalid_fraction)
     return records
 

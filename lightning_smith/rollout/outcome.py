@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Any
@@ -168,6 +169,14 @@ class RolloutRecord:
             return cls(**{**row, "outcome": outcome})
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"rollout record of {row.get('instance_id')} is malformed: {error}") from None
+
+
+def blocked_counts(records: Iterable[RolloutRecord]) -> dict[str, int]:
+    """Refused commands by kind, summed over records and sorted by kind."""
+    counts: Counter[str] = Counter()
+    for record in records:
+        counts.update(record.blocked)
+    return dict(sorted(counts.items()))
 
 
 def rollout_seed(run_seed: int, instance_id: str, sample: int) -> int:

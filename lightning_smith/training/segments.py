@@ -25,7 +25,7 @@ from typing import Any, Protocol
 from lightning_smith.errors import UserError
 from lightning_smith.files import append_jsonl, cut_torn_line, read_json, read_jsonl, write_json, write_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord, rollout_seed
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord, blocked_counts, rollout_seed
 from lightning_smith.training.advantages import step_advantages
 from lightning_smith.training.checkpoint import newest_whole, write_checkpoint
 from lightning_smith.training.recipes import Recipe
@@ -319,6 +319,7 @@ def _update(segment: Segment, step: int, learner: Learner, finished: Sequence[Fi
         "unmerged_rollouts": unmerged,
         "masked_rows": dict(faults),
         "outcomes": _outcomes(finished),
+        "blocked": blocked_counts(result.record for result in finished),
         "mean_turns": round(turns / max(1, len(rollouts)), 3),
         "update_s": round(time.monotonic() - started, 3),
         **learned,
@@ -337,11 +338,12 @@ def _outcomes(finished: Sequence[Finished]) -> dict[str, int]:
 
 def _say(segment: Segment, row: Mapping[str, Any]) -> None:
     outcomes = ", ".join(f"{count} {outcome}" for outcome, count in row["outcomes"].items())
+    refused = "".join(f", {count} {kind} refused" for kind, count in row["blocked"].items())
     rate = (row["rollouts"] - row["kept_rollouts"]) / max(row["rollout_s"], 1e-3)
     _print(
         segment,
         f"step {row['step']}/{segment.recipe.horizon}: reward {row['reward']:.3f}, "
-        f"{row['mixed_groups']}/{row['groups']} groups mixed, {outcomes}; {row['step_s']:.1f} s, "
+        f"{row['mixed_groups']}/{row['groups']} groups mixed, {outcomes}{refused}; {row['step_s']:.1f} s, "
         f"{rate:.1f} rollouts/s, update {row['update_s']:.1f} s",
     )
 

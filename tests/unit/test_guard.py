@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lightning_smith.files import read_jsonl
+from lightning_smith.mini.conversation import SUBMIT_COMMAND, candidate_edits, sed_command, view_command
 from lightning_smith.rollout.guard import SENTENCES, Decision, Kind, inspect
 from lightning_smith.rollout.invocations import read_script
+from lightning_smith.rollout.stage import REPOSITORY
 
 COMMANDS = Path(__file__).parents[1] / "data/commands.jsonl"
 
@@ -311,6 +314,19 @@ def test_long_commands_are_judged_fast() -> None:
     started_s = time.perf_counter()
     assert inspect(text) == Decision() and inspect(f"{text}; git log").refusal is not None
     assert time.perf_counter() - started_s < 2
+
+
+def test_the_miniatures_commands_are_its_own_affair() -> None:
+    """Every command that its policy was taught, for every task of both sets."""
+    commands = {SUBMIT_COMMAND}
+    for name in ("train", "heldout"):
+        for task in read_jsonl(REPOSITORY / f"assets/miniature/tasks/{name}.jsonl"):
+            commands.add(view_command(task["path"], *task["window"]))
+            for text in (task["buggy"], task["fixed"]):
+                edits = candidate_edits(task["kind"], task["line"], [text])
+                commands |= {sed_command(task["path"], edit) for edit in edits}
+    assert len(commands) > 1000
+    assert {command for command in commands if inspect(command) != Decision()} == set()
 
 
 def real_commands() -> list[dict[str, Any]]:

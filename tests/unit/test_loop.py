@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from lightning_smith.errors import UserError
 from lightning_smith.mini import conversation
@@ -26,7 +27,7 @@ from lightning_smith.rollout.chat import (
 from lightning_smith.rollout.guard import SENTENCES, Kind
 from lightning_smith.rollout.loop import SUBMIT_COMMAND, Episode, run_episode
 from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.rollout.stage import REPOSITORY, AgentSettings, StageSettings
 from lightning_smith.rollout.task import RolloutTask, TaskFile
 from lightning_smith.rollout.workspace import Observation, observation_text
 
@@ -451,6 +452,20 @@ def test_malformed_tasks_are_named(tmp_path: Path, changes: dict[str, Any], sent
 )
 def test_thinking_is_a_field_of_every_request(thinking: bool | None, fields: dict[str, Any]) -> None:
     assert AgentSettings.from_dict({**SETTINGS, "thinking": thinking}).request == fields
+
+
+def test_the_published_limits() -> None:
+    """Those of smith_agent.py and its job template in Agent Lightning's example."""
+    config = yaml.safe_load((REPOSITORY / "config.yaml").read_text())
+    settings = AgentSettings.from_dict(config["agent"])
+    assert (settings.max_turns, settings.max_tokens, settings.observation_chars) == (100, 12288, 6000)
+    assert (settings.command_timeout_s, settings.rollout_timeout_s, settings.thinking) == (120, 5400, False)
+    assert settings.max_format_errors == 3 and settings.grading_timeout_s == 600
+    shown = observation_text(Observation(b"h" * 5000 + b"t" * 5000, 0, False), settings.observation_chars)
+    assert "h" * 3000 + "\n[... 4000 bytes left out ...]\n" + "t" * 3000 in shown
+    for recipe in config["recipes"].values():
+        assert recipe["turn_penalty"] == {"start": 80, "end": 100, "most": 0.1}
+        assert recipe["prompt_penalty"] == {"start": 50_000, "end": 64_000, "most": 0.1}
 
 
 def test_stage_settings_survive_the_file(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from lightning_smith.rollout.outcome import (
     Outcome,
     PatchState,
     RolloutRecord,
+    blocked_counts,
     decide_outcome,
     reward_of,
     rollout_seed,
@@ -103,3 +104,8 @@ def test_a_record_of_an_older_log_reads_as_one_without_refusals() -> None:
         key: value for key, value in row.items() if key not in ("blocked", "opaque", "max_prompt_tokens")
     }
     assert RolloutRecord.from_dict(older) == record()
+
+
+def test_refused_commands_are_summed_by_kind() -> None:
+    records = [record(blocked={"install": 1, "git": 2}), record(), record(blocked={"git": 1})]
+    assert blocked_counts(records) == {"git": 3, "install": 1} and not blocked_counts([record()])

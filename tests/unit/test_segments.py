@@ -78,7 +78,7 @@ def finish(request: RolloutRequest, reward: float | None = -1.0) -> Finished:
     outcome = Outcome.INFRA if reward is None else Outcome.SOLVED if reward else Outcome.UNSOLVED
     record = RolloutRecord(
         request.instance_id, request.sample, outcome, reward, bool(reward), 3, 10, 5, 0.1, "policy", "r", "d",
-        request.seed, error=None if reward is not None else "no sandbox",
+        request.seed, error=None if reward is not None else "no sandbox", blocked={"git": 1},
     )  # fmt: skip
     answer = [1, request.seed % 50, 2]
     data = {"prompt_token_ids": [5, 6], "response_token_ids": answer, "response_log_probs": [-0.5] * 3}
@@ -223,7 +223,7 @@ def test_rollouts_without_verdict_are_masked_and_counted(tmp_path: Path):
     run_segment(segment(tmp_path, save_every=1, checkpoints=[1]), 1, learner, FakeDispatch(judge=judge))
     row = next(read_jsonl(tmp_path / "metrics.jsonl"))
     assert (row["dropped_groups"], row["mixed_groups"], row["masked_rollouts"]) == (1, 2, 5)
-    assert row["outcomes"] == {"solved": 3, "unsolved": 4, "infra": 5}
+    assert row["outcomes"] == {"solved": 3, "unsolved": 4, "infra": 5} and row["blocked"] == {"git": 12}
     assert row["trained_rollouts"] == len(learner.trained[0]) == 6
     advantages = sorted(round(rollout.advantage, 3) for rollout in learner.trained[0])
     assert advantages == [-0.577, -0.577, -0.577, -0.577, 1.155, 1.155]
