@@ -372,6 +372,13 @@ class Container:
         answer, _ = self.ask("changes", root=TREE)
         return ContainerChanges(self, answer)
 
+    @property
+    def id(self) -> str:
+        """The daemon's name of it."""
+        if self._id is None:
+            raise SandboxError("the container is closed")
+        return self._id
+
     def close(self) -> None:
         """Remove the container with all that runs in it; may be called twice."""
         stream, self._stream = self._stream, None
