@@ -24,13 +24,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lightning_smith.errors import UserError
-from lightning_smith.images.catalogue import ImageCatalogue
-from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.kinds import open_room
 from lightning_smith.rollout.loop import Episode, run_episode
 from lightning_smith.rollout.outcome import (
     Ending,
@@ -44,7 +43,7 @@ from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import STAGE_FILE_VARIABLE, StageSettings
 from lightning_smith.rollout.task import RolloutTask, TaskFile
 from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
-from lightning_smith.rollout.workspace import BwrapWorkspace, Workspace
+from lightning_smith.rollout.workspace import Workspace
 
 _OUTPUT_BYTES_PER_CHARACTER = 4
 """The most that UTF-8 takes, so that what the workspace keeps of an output always fills an observation."""
@@ -59,10 +58,9 @@ class Stage:
     def __init__(self, settings: StageSettings) -> None:
         self.settings = settings
         self.tasks = TaskFile(settings.tasks)
-        self.images = ImageCatalogue(settings.images)
+        self.room = open_room(settings)
         for name in self.tasks.image_names:
-            self.images[name]
-        self.sandbox = Bwrap.find(settings.testbed)
+            self.room.image(name)
         self.store = GradeStore(settings.grades_folder)
 
 
@@ -150,7 +148,7 @@ def run_rollout(
     rollout = Rollout(_empty_record(stage, request))
     try:
         task = stage.tasks[request.instance_id]
-        image = stage.images[task.image_name]
+        image = stage.room.image(task.image_name)
         rollout.record = replace(rollout.record, image_digest=image.digest)
         _converse(rollout, stage, task, image, model, on_message)
         if request.grade:
@@ -207,7 +205,7 @@ def _converse(
     rollout: Rollout,
     stage: Stage,
     task: RolloutTask,
-    image: LocalImage,
+    image: Revisions,
     model: Model,
     on_message: Callable[[Message], None],
 ) -> None:
@@ -216,8 +214,8 @@ def _converse(
     keep_bytes = _OUTPUT_BYTES_PER_CHARACTER * settings.observation_chars
     with (
         Scratch(stage.settings.scratch) as scratch,
-        BwrapWorkspace(
-            stage.sandbox, image, task.instance_id, scratch / "rollout", keep_bytes=keep_bytes
+        stage.room.workspace(
+            image, task.instance_id, scratch / "rollout", keep_bytes=keep_bytes
         ) as workspace,
     ):
         episode = run_episode(task, workspace, model, settings, on_message=on_message)
@@ -252,7 +250,7 @@ def _keep(rollout: Rollout, episode: Episode) -> None:
     )
 
 
-def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: LocalImage) -> None:
+def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) -> None:
     """Give the rollout its outcome and reward."""
     started_s = time.monotonic()
     tests, error = None, rollout.record.error
@@ -263,7 +261,7 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: LocalImage)
                 image,
                 rollout.patch,
                 stage.store,
-                stage.sandbox,
+                stage.room.sandbox,
                 timeout_s=stage.settings.agent.grading_timeout_s,
                 scratch=stage.settings.scratch,
             )

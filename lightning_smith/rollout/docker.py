@@ -546,6 +546,21 @@ class DockerWorkspace:
         remove_tree(self._scratch)
 
 
+class DockerRoom:
+    """Containers, over the images of a daemon: see `kinds.Room`."""
+
+    def __init__(self, sandbox: DockerSandbox) -> None:
+        self.sandbox = sandbox
+
+    def image(self, image_name: str) -> DockerImage:
+        return self.sandbox.prepare(image_name)
+
+    def workspace(
+        self, image: DockerImage, branch: str, scratch: Path, *, keep_bytes: int
+    ) -> DockerWorkspace:
+        return DockerWorkspace(self.sandbox, image, branch, scratch, keep_bytes=keep_bytes)
+
+
 class _Attached:
     """Standard streams of a container, through the daemon."""
 

@@ -80,7 +80,7 @@ class StageSettings:
     tasks: Path
     """JSON lines of SWE-smith rows."""
     images: Path
-    """Folder of the local images."""
+    """Folder of the local images, or where the repositories of Docker images are copied to."""
     model: str
     agent: AgentSettings
     model_revision: str = ""
@@ -94,6 +94,8 @@ class StageSettings:
     """Interpreter that the tests run with; that of envs/testbed if absent."""
     request: dict[str, Any] = field(default_factory=dict)
     """More fields of each request to the policy."""
+    workspace: str = "bwrap"
+    """Where commands and tests run: bwrap, over local images, or docker, over images of a Docker daemon."""
 
     @classmethod
     def read(cls, path: Path) -> Self:

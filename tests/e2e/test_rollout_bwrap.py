@@ -85,7 +85,7 @@ def stage(folder: Path) -> Stage:
 
 @pytest.fixture(scope="module")
 def image(stage: Stage) -> LocalImage:
-    return stage.images[tiny_image.IMAGE_NAME]
+    return stage.room.image(tiny_image.IMAGE_NAME)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,9 @@ def task(stage: Stage) -> RolloutTask:
 
 @pytest.fixture
 def workspace(stage: Stage, image: LocalImage, tmp_path: Path) -> Iterator[BwrapWorkspace]:
-    with BwrapWorkspace(stage.sandbox, image, tiny_image.TASK, tmp_path / "ws", keep_bytes=4000) as workspace:
+    with BwrapWorkspace(
+        stage.room.sandbox, image, tiny_image.TASK, tmp_path / "ws", keep_bytes=4000
+    ) as workspace:
         yield workspace
 
 
@@ -139,7 +141,7 @@ def test_only_the_tree_and_tmp_can_be_written(workspace: BwrapWorkspace) -> None
 
 def test_processor_time_is_bounded_apart_from_the_clock(stage: Stage, tmp_path: Path) -> None:
     def run(command: str) -> Completed:
-        return stage.sandbox.run(command, tree=tmp_path, environment={}, timeout_s=60, cpu_s=1)
+        return stage.room.sandbox.run(command, tree=tmp_path, environment={}, timeout_s=60, cpu_s=1)
 
     done = run("echo partial; while :; do :; done")
     assert (done.limit, done.returncode, done.output) == (Limit.TIME, None, b"partial\n")
@@ -213,7 +215,7 @@ def test_a_command_may_lock_itself_out(workspace: BwrapWorkspace) -> None:
 
 def test_resource_limits(stage: Stage, tmp_path: Path) -> None:
     limits = ResourceLimits(processes=40, memory_mb=512, file_mb=1, tmp_mb=1)
-    sandbox = Bwrap(stage.sandbox.program, stage.sandbox.testbed_python, limits)
+    sandbox = Bwrap(stage.room.sandbox.program, stage.room.sandbox.testbed_python, limits)
 
     def run(command: str) -> tuple[int | None, Limit | None, bytes]:
         done = sandbox.run(command, tree=tmp_path, environment={}, timeout_s=60)
@@ -222,7 +224,7 @@ def test_resource_limits(stage: Stage, tmp_path: Path) -> None:
     assert run("python -c 'bytearray(10**9)'")[0] == 1
     assert run("head -c 2000000 /dev/zero > f")[0] != 0 and (tmp_path / "f").stat().st_size == 2**20
     assert run("head -c 2000000 /dev/zero > /tmp/f || head -c 2000000 /dev/zero > /dev/shm/f")[0] != 0
-    full = Bwrap(stage.sandbox.program, limits=ResourceLimits(min_free_mb=10**9))
+    full = Bwrap(stage.room.sandbox.program, limits=ResourceLimits(min_free_mb=10**9))
     done = full.run("sleep 60", tree=tmp_path, environment={}, timeout_s=60)
     assert done.limit is Limit.DISK and not done.timed_out and "MB free" in (done.stopped or "")
 
@@ -245,7 +247,7 @@ def test_processes_are_limited(
 ) -> None:
     if not group:
         monkeypatch.setattr("lightning_smith.rollout.cgroup._parent", lambda: None)
-    sandbox = Bwrap(stage.sandbox.program, limits=ResourceLimits(processes=40))
+    sandbox = Bwrap(stage.room.sandbox.program, limits=ResourceLimits(processes=40))
     done = sandbox.run(f"python3 -c '{FORKS}'", tree=tmp_path, environment={}, timeout_s=60)
     assert done.limit is Limit.PROCESSES or int(done.output) < 40
     after = sandbox.run("ls", tree=tmp_path, environment={}, timeout_s=60)
@@ -353,7 +355,7 @@ def test_statements_beyond_an_argument(folder: Path, tmp_path: Path) -> None:
 def test_equal_patches_are_tested_once(stage: Stage, image: LocalImage, task: RolloutTask) -> None:
     patch = roll_out(stage, f"{tiny_image.FIX}; echo once > once.txt").patch
     run = run_tests(
-        task, image, patch, stage.store, stage.sandbox, timeout_s=stage.settings.agent.grading_timeout_s
+        task, image, patch, stage.store, stage.room.sandbox, timeout_s=stage.settings.agent.grading_timeout_s
     )
     assert run.cached and decide(task, run) is Outcome.SOLVED
 
@@ -431,8 +433,8 @@ def test_agent_posts_its_events(stage: Stage, tmp_path: Path, grade: str) -> Non
 
 
 def test_a_dead_sandbox_is_no_verdict(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = dataclasses.replace(stage.sandbox, program=Path("/bin/false"))
-    monkeypatch.setattr(stage, "sandbox", broken)
+    broken = dataclasses.replace(stage.room.sandbox, program=Path("/bin/false"))
+    monkeypatch.setattr(stage.room, "sandbox", broken)
     record = roll_out(stage, "true").record
     assert (record.outcome, record.reward) == (Outcome.INFRA, None)
     assert "sandbox did not start" in (record.error or "")

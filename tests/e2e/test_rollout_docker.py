@@ -6,18 +6,26 @@ import multiprocessing
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import docker_image
 import pytest
 import tiny_image
+import yaml
 from docker_daemon import Proxy, own_daemon
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.daemon import LABEL, Daemon, connect
 from lightning_smith.rollout import docker as docker_module
+from lightning_smith.rollout.agent import Request, Stage, run_rollout
 from lightning_smith.rollout.bwrap import SandboxError
+from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
+from lightning_smith.rollout.kinds import open_room
+from lightning_smith.rollout.loop import SUBMIT_COMMAND
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.stage import AgentSettings, StageSettings
 
 pytestmark = [
     pytest.mark.e2e,
@@ -262,3 +270,35 @@ def test_storage_without_layers_is_refused(tmp_path: Path) -> None:
         pytest.raises(UserError, match=r"stores images with vfs.*--storage-driver overlay2"),
     ):
         DockerSandbox.find(own, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------------ whole rollouts
+
+
+def test_whole_rollouts(daemon: Daemon, docker_image_name: str, tmp_path: Path) -> None:
+    """The same agent, grader and record as in bubblewrap, by one setting of the stage."""
+    before = ours(daemon)
+    agent = AgentSettings.from_dict(
+        yaml.safe_load((tiny_image.REPOSITORY / "config.yaml").read_text())["agent"]
+    )
+    settings = StageSettings(
+        tasks=tiny_image.write_tasks(tmp_path / "tasks.jsonl", tiny_image.row()),
+        images=tmp_path / "copies",
+        model="policy",
+        agent=agent,
+        workspace="docker",
+    )
+    settings.write(tmp_path / "stage.json")
+    stage = Stage(StageSettings.read(tmp_path / "stage.json"))
+
+    def outcome(*commands: str) -> Outcome | None:
+        replies = [f"```bash\n{command}\n```" for command in (*commands, SUBMIT_COMMAND)]
+        record = run_rollout(stage, Request(tiny_image.TASK, 0, 7, True), ScriptedModel(replies)).record
+        assert record.image_digest == daemon.image(docker_image_name).id and record.error is None
+        return record.outcome
+
+    assert outcome("cat src/widget/core.py", tiny_image.FIX) is Outcome.SOLVED
+    assert outcome("echo more >> README") is Outcome.UNSOLVED
+    assert nothing_but(daemon, before)
+    with pytest.raises(UserError, match=r"the workspace 'pod' is unknown: it is bwrap or docker"):
+        open_room(replace(settings, workspace="pod"))
