@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     reasons = partial(test_count.reasons, limit=args.limit)
     read = test_count.NAME, args.shards, test_count.COLUMNS
-    run_filter(*read, reasons, args.previous, args.out, whole_batches=True)
+    run_filter(*read, reasons, args.previous, args.out, cheap_batches=True)
 
 
 if __name__ == "__main__":

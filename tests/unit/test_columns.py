@@ -96,6 +96,22 @@ def test_batches_without_an_order_are_the_same_and_leave_no_thread(tmp_path: Pat
     assert threading.active_count() == threads
 
 
+@pytest.mark.parametrize("dictionary_bytes", [1 << 20, 300])
+def test_encoded_lists_hold_the_same_tests_also_where_the_file_ends_its_dictionary(
+    tmp_path: Path, dictionary_bytes: int
+) -> None:
+    rows = [make_row(number, PASS_TO_PASS=[f"t{number}-{i}" for i in range(30)]) for number in range(500)]
+    options = {"dictionary_pagesize_limit": dictionary_bytes, "data_page_size": 500, "write_batch_size": 8}
+    shard = write_shard(tmp_path / "a.parquet", rows, row_group_size=250, **options)
+    columns = ("instance_id", "PASS_TO_PASS")
+    batches = list(iter_batches_unordered([shard], columns, encoded_lists=True))
+    found = [row for batch in batches for row in batch.to_pylist()]
+    assert sorted(found, key=lambda row: row["instance_id"]) == [
+        {name: row[name] for name in columns} for row in rows
+    ]
+    assert all(pa.types.is_dictionary(batch.column(1).values.type) for batch in batches)
+
+
 def test_large_types_and_foreign_metadata_are_read_as_the_plain_ones(tmp_path: Path) -> None:
     large = pa.schema(
         [

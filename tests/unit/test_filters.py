@@ -147,10 +147,29 @@ def test_tests_are_counted_as_a_set_would(
     )
     expected = ["too_many_tests" if len({*f, *p}) > limit else None for f, p in rows[cut:]]
     assert test_count.reasons(batch, limit) == expected
+    assert test_count.reasons(encoded(batch), limit) == expected
 
 
-@pytest.mark.parametrize("whole_batches", [False, True])
-def test_only_the_rows_that_were_left_are_decided(tmp_path: Path, whole_batches: bool) -> None:
+def encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with lists of dictionary-encoded strings, the dictionary holding each twice."""
+    columns = []
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in test_count.COLUMNS:
+            whole = column.values.dictionary_encode()
+            twice = pa.concat_arrays([whole.dictionary, whole.dictionary])
+            odd = [
+                index + len(whole.dictionary) * (place % 2)
+                for place, index in enumerate(whole.indices.to_pylist())
+            ]
+            values = pa.DictionaryArray.from_arrays(pa.array(odd, pa.int32()), twice)
+            column = pa.ListArray.from_arrays(column.offsets, values)
+        columns.append(column)
+    return pa.record_batch(columns, names=batch.schema.names)
+
+
+@pytest.mark.parametrize("cheap_batches", [False, True])
+def test_only_the_rows_that_were_left_are_decided(tmp_path: Path, cheap_batches: bool) -> None:
     rows = [make_row(i, PASS_TO_PASS=[f"t{j}" for j in range(5 * i)]) for i in range(6)]
     shards = [write_shard(tmp_path / "a.parquet", rows, row_group_size=3)]
     before = Decisions(
@@ -158,7 +177,7 @@ def test_only_the_rows_that_were_left_are_decided(tmp_path: Path, whole_batches:
     )
     found = decide(
         test_count.NAME, shards, test_count.COLUMNS, partial(test_count.reasons, limit=12), before,
-        whole_batches=whole_batches,
+        cheap_batches=cheap_batches,
     )  # fmt: skip
     assert found.reasons == {
         rows[0]["instance_id"]: None,

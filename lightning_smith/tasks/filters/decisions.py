@@ -45,18 +45,21 @@ def decide(
     reasons: Callable[[pa.RecordBatch], list[str | None]],
     previous: Decisions | None,
     *,
-    whole_batches: bool = False,
+    cheap_batches: bool = False,
 ) -> Decisions:
     """Run a filter over the rows that `previous` kept (None: over every row).
 
-    `columns` are what `reasons` reads; with `whole_batches` it is asked about other rows too, and what it says of
-    them is left out, which is cheaper where lists would have to be copied. Raises UserError for a bad shard, for an id
-    that two rows share, and if `previous` kept a row that the shards do not have.
+    `columns` are what `reasons` reads. With `cheap_batches` it is asked about other rows too, of which nothing is kept,
+    and lists of strings may be dictionary-encoded: cheaper where most of a shard is in them. Raises UserError for a bad
+    shard, for an id that two rows share, and if `previous` kept a row that the shards do not have.
     """
     decided: dict[str, str | None] = {}
     wanted = None if previous is None else previous.kept
     read = tuple(dict.fromkeys(("instance_id", *columns)))
-    for rows in iter_batches_unordered(shards, read, wanted=wanted, whole_batches=whole_batches):
+    batches = iter_batches_unordered(
+        shards, read, wanted=wanted, whole_batches=cheap_batches, encoded_lists=cheap_batches
+    )
+    for rows in batches:
         for name_of_row, reason in zip(rows.column("instance_id").to_pylist(), reasons(rows), strict=True):
             if wanted is None or name_of_row in wanted:
                 decided[name_of_row] = reason

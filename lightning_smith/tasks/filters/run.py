@@ -38,11 +38,11 @@ def run_filter(
     previous: Path | None,
     out: Path,
     *,
-    whole_batches: bool = False,
+    cheap_batches: bool = False,
 ) -> Decisions:
     """Decide, write the decisions, and print one line of counts."""
     before = read_decisions(previous) if previous else None
-    decisions = decide(name, shards, columns, reasons, before, whole_batches=whole_batches)
+    decisions = decide(name, shards, columns, reasons, before, cheap_batches=cheap_batches)
     return write_with_counts(decisions, out)
 
 
