@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -302,6 +303,12 @@ def test_folders_are_followed_as_far_as_the_text_goes() -> None:
 def test_words_without_their_quotes() -> None:
     (call,) = read_script(r"""a\ b 'c d' "e\"f\g" $'\x41\n\u00e9' g"h"'i' "$j" k$l -x=*.py""").calls
     assert call.words == ("a b", "c d", 'e"f\\g', "A\né", "ghi", None, None, "-x=*.py")
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"])), max_size=6))
+def test_quoted_words_are_read_back(arguments: list[str]) -> None:
+    (call,) = read_script(shlex.join(["program", *arguments])).calls
+    assert call.words == ("program", *arguments)
 
 
 @given(st.text(alphabet="git log'\"$(){}<>|&;\\`\n#EOF[]=- \ud800é\0", max_size=80))
