@@ -194,7 +194,7 @@ class SandboxExecutor:
             files={name: data.encode() if isinstance(data, str) else data for name, data in files.items()},
             keep_bytes=KEEP_BYTES,
         )
-        if done.limit is Limit.DISK:
+        if done.limit in (Limit.DISK, Limit.FILES):
             raise UserError(f"the tests were stopped: they {done.stopped}")
         return TestRun(
             log=done.output,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import ast
 import random
 import re
+import warnings
 from collections.abc import Iterator
 
 _OPPOSITE_OPERATORS = {
@@ -61,12 +62,8 @@ def alter(source: bytes, seed: str) -> bytes | None:
 
     Files that are not Python in UTF-8 are among those.
     """
-    try:
-        source.decode("utf-8")
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
-    if source.startswith(b"\xef\xbb\xbf"):
+    tree = _parse(source)
+    if tree is None or source.startswith(b"\xef\xbb\xbf"):
         return None
     file = _File(source, random.Random(seed))
     edits = [edit for node in tree.body for function in _functions(node) for edit in file.edits(function)]
@@ -76,11 +73,17 @@ def alter(source: bytes, seed: str) -> bytes | None:
             altered += source[at:start] + text
             at = end
     altered += source[at:]
+    return bytes(altered) if edits and _parse(bytes(altered)) is not None else None
+
+
+def _parse(source: bytes) -> ast.Module | None:
     try:
-        ast.parse(bytes(altered))
-    except SyntaxError:
+        source.decode("utf-8")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the tests' own escapes
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
         return None
-    return bytes(altered) if edits else None
 
 
 def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -73,6 +73,7 @@ class Limit(StrEnum):
     TIME = "time"
     PROCESSES = "processes"
     DISK = "disk"
+    FILES = "files"
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class ResourceLimits:
     """Size of /tmp, unless the caller binds a folder there, and of /dev/shm."""
     min_free_mb: int = 256
     """Free space that a command must leave on the file system of the tree."""
+    min_free_files: int = 10_000
+    """Files that could still be made there: empty ones need no space, but in memory there is room for so many."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ class Completed:
             Limit.TIME: f"ran over its limit of {timeout_s:g} s",
             Limit.PROCESSES: f"had more than {limits.processes} processes",
             Limit.DISK: f"left less than {limits.min_free_mb} MB free on the disk of its files",
+            Limit.FILES: f"left fewer than {limits.min_free_files} files free on the disk of its files",
         }[limit]
         return cls(output, dropped_bytes, returncode, limit, stopped, wall_s)
 
@@ -352,7 +356,10 @@ class Bwrap:
         if processes > self.limits.processes:
             return Limit.PROCESSES
         space = os.statvfs(tree)
-        return Limit.DISK if space.f_bavail * space.f_frsize < self.limits.min_free_mb * 2**20 else None
+        if space.f_bavail * space.f_frsize < self.limits.min_free_mb * 2**20:
+            return Limit.DISK
+        # File systems without a fixed number of files say that they have none.
+        return Limit.FILES if space.f_files > 0 and space.f_favail < self.limits.min_free_files else None
 
     def _completed(self, job: _Job, timeout_s: float, cpu_s: float | None, wall_s: float) -> Completed:
         returncode = None

@@ -333,6 +333,7 @@ class Container:
                 "memory_mb": limits.memory_mb,
                 "file_mb": limits.file_mb,
                 "min_free_mb": limits.min_free_mb,
+                "min_free_files": limits.min_free_files,
             },
             limit_s=timeout_s,
         )

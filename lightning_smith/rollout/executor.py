@@ -396,8 +396,9 @@ class Executor:
                 return 0, "time"
             if now_s - looked_s >= _TICK_S:
                 looked_s = now_s
-                if _free_mb(request["cwd"]) < request["limits"]["min_free_mb"]:
-                    return 0, "disk"
+                lacking = _lacking(request["cwd"], request["limits"])
+                if lacking:
+                    return 0, lacking
             for number, _ in poll.poll(1000 * min(_TICK_S, max(0.0, deadline_s - now_s)) + 1):
                 if number == self._frames.reading:
                     raise HarnessGoneError
@@ -605,12 +606,16 @@ def _read_rest(number: int, output: HeadAndTail) -> None:
         output.add(data)
 
 
-def _free_mb(folder: str) -> float:
+def _lacking(folder: str, limits):
+    """Which limit the file system of a folder has passed, if any."""
     try:
         space = os.statvfs(folder)
     except OSError:  # the command has removed it
         space = os.statvfs("/")
-    return space.f_bavail * space.f_frsize / 2**20
+    if space.f_bavail * space.f_frsize < limits["min_free_mb"] << 20:
+        return "disk"
+    # File systems without a fixed number of files say that they have none.
+    return "files" if space.f_files > 0 and space.f_favail < limits["min_free_files"] else None
 
 
 def _descendants(pid: int):

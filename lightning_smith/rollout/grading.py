@@ -201,7 +201,7 @@ class _Tester:
                 cpu_s=self.timeout_s,
                 keep_bytes=_KEEP_BYTES,
             )
-            if done.limit is Limit.DISK:
+            if done.limit in (Limit.DISK, Limit.FILES):
                 raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
             return _judge(task, done, canary, [*header, APPLIED])
 

@@ -6,6 +6,7 @@ imports by itself are the image's own, before the tests run as after the patch w
 
 from __future__ import annotations
 
+import posixpath
 import stat
 import sys
 from collections.abc import Collection
@@ -42,7 +43,7 @@ class Protection:
     - byte code, pytest's configuration, `*.pth` and package metadata, wherever they are;
     - the files of the task's tests, and everything in the folder `test` or `tests` that they are in;
     - files at a root of imports that would be imported instead of the standard library or pytest, unless the
-      image has such a file itself.
+      image has such a file itself. A test file's folder that is no package is such a root: pytest makes it one.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class Protection:
     ) -> None:
         self._test_files = frozenset(test_files)
         self._test_folders = tuple({folder for path in test_files if (folder := _test_folder(path))})
-        self._roots = [root.strip("./") for root in import_roots]
+        folders = {posixpath.dirname(path) for path in test_files}
+        roots = {*import_roots, *(folder for folder in folders if f"{folder}/__init__.py" not in pristine)}
+        self._roots = [root.strip("./") for root in roots]
         self._shadowed = _SHADOWED.difference(*map(self._top_modules, pristine))
 
     def __call__(self, path: str) -> bool:

@@ -24,6 +24,10 @@ FAILING = frozenset({"FAILED", "ERROR"})
 WORST_FIRST = ("ERROR", "FAILED", "SKIPPED", "XPASS", "XFAIL", "PASSED")
 """Of two statuses of one test (it passed, its teardown failed) the worse one counts."""
 
+_MAX_LINE = 5_000
+"""Characters; a longer line is no result unless known ids are that long. Printed to keep the reader busy, it could have
+a million places at which an id may end."""
+
 _ESCAPE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements (CSI)
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # links and titles (OSC)
@@ -42,7 +46,9 @@ def read_statuses(log: bytes, known: Collection[str] = ()) -> dict[str, str]:
 
     `known` ids settle where an id ends and a reason begins, should a line leave that open.
     """
-    before, summary, _ = split_log(plain_text(log))
+    limit = max(_MAX_LINE, 2 * max(map(len, known), default=0))
+    parts = split_log(plain_text(log))
+    before, summary, _ = ([line for line in part if len(line) <= limit] for part in parts)
     verbose = list(_verbose(before if before else summary))
     ids = {*known, *(test for test, _ in verbose)}
     listed = list(_listed(summary, ids))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ class Kind:
     sandbox: Any
     image: Any
 
+    def limited(self, limits: ResourceLimits) -> Kind:
+        """The same kind with other limits."""
+        if self.name == "docker":
+            return replace(self, sandbox=DockerSandbox(self.sandbox.images, limits))
+        return replace(self, sandbox=Bwrap(self.sandbox.program, self.sandbox.testbed_python, limits))
+
     def open(self, scratch: Path, limits: ResourceLimits | None = None, **options: Any) -> Any:
         """A workspace at the tiny task's branch."""
-        if self.name == "docker":
-            sandbox = self.sandbox if limits is None else DockerSandbox(self.sandbox.images, limits)
-            return DockerWorkspace(sandbox, self.image, tiny_image.TASK, scratch, **options)
-        sandbox = self.sandbox
-        if limits is not None:
-            sandbox = Bwrap(sandbox.program, sandbox.testbed_python, limits)
-        return BwrapWorkspace(sandbox, self.image, tiny_image.TASK, scratch, **options)
+        sandbox = self.sandbox if limits is None else self.limited(limits).sandbox
+        workspace = DockerWorkspace if self.name == "docker" else BwrapWorkspace
+        return workspace(sandbox, self.image, tiny_image.TASK, scratch, **options)

@@ -20,7 +20,7 @@ from lightning_smith.rollout import executor
 from lightning_smith.rollout.executor import Frames, HeadAndTail
 
 SOURCE = Path(executor.__file__)
-LIMITS = {"memory_mb": 4096, "file_mb": 64, "min_free_mb": 1}
+LIMITS = {"memory_mb": 4096, "file_mb": 64, "min_free_mb": 1, "min_free_files": 1}
 
 
 class Client:
@@ -110,6 +110,7 @@ def test_nothing_outlives_a_command(client: Client) -> None:
 def test_limits(client: Client) -> None:
     assert client.run("while :; do :; done", cpu_s=1)[0]["returncode"] == 152
     assert client.run("sleep 9", limits={**LIMITS, "min_free_mb": 1 << 40})[0]["limit"] == "disk"
+    assert client.run("sleep 9", limits={**LIMITS, "min_free_files": 1 << 60})[0]["limit"] == "files"
     assert (
         client.run("python3 -c 'bytearray(10**9)'", limits={**LIMITS, "memory_mb": 512})[0]["returncode"] == 1
     )

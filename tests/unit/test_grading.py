@@ -204,6 +204,12 @@ def test_official_exit_status_is_without_the_canary() -> None:
     assert official_returncode(statuses, 3, CANARY) == 3
 
 
+def test_folders_of_tests_are_roots_of_imports() -> None:
+    protection = Protection(["checks/test_a.py", "pkg/checks/test_b.py"], ["."], ["pkg/checks/__init__.py"])
+    assert protection("checks/json.py") and protection("checks/pytest/__init__.py")
+    assert not protection("pkg/checks/json.py") and not protection("checks/helper.py")
+
+
 def test_protected_paths() -> None:
     tests = ["pkg/tests/unit/test_a.py", "check_b.py"]
     protection = Protection(tests, [".", "src"], ["parser.py", "src/pkg/core.py"])

@@ -1,0 +1,5 @@
+"""Puts a file in the place of the tests' folder."""
+
+from attack import Attack
+
+ATTACK = Attack(("rm -r tests && echo x > tests",))

@@ -1,0 +1,216 @@
+"""Runs every attack of the corpus through real rollouts, in each kind of workspace, and through a real gateway."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import tiny_image
+from attack import MARK, SECRET, Attack, Entry, GatewayAttack, corpus
+from gateway_stack import Mark, make_stack
+from kinds import Kind
+
+from lightning_smith.gateway.launch import Stack
+from lightning_smith.rollout import loop
+from lightning_smith.rollout.bwrap import ResourceLimits
+from lightning_smith.rollout.chat import ScriptedModel
+from lightning_smith.rollout.diff import DiffRefusedError
+from lightning_smith.rollout.grades import GradeStore
+from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.guard import Decision
+from lightning_smith.rollout.outcome import Ending, Outcome, PatchState, decide_outcome, reward_of
+from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.stage import AgentSettings
+from lightning_smith.rollout.task import RolloutTask
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not tiny_image.TESTBED_PYTHON.exists(),
+        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
+    ),
+]
+
+ENTRIES = corpus()
+TASK = RolloutTask.from_row(tiny_image.row())
+LIMITS = ResourceLimits(processes=64, memory_mb=1024, file_mb=32, tmp_mb=32)
+AGENT: dict[str, Any] = {
+    "max_turns": 8,
+    "max_tokens": 64,
+    "observation_chars": 20_000,
+    "rollout_timeout_s": 600,
+    "max_format_errors": 1,
+    "system_template": "Fix the bug. Reply with one bash block.",
+    "instance_template": "{problem_statement}",
+}
+
+
+def parameters(kind: type) -> list[Any]:
+    """Entries with attacks of a kind; those that still work are expected to fail their test."""
+    found = []
+    for entry in ENTRIES:
+        if isinstance(entry.attack, kind):
+            reason = entry.attack.stays_possible
+            marks = [pytest.mark.xfail(reason=reason, strict=True, raises=AssertionError)] if reason else []
+            found.append(pytest.param(entry, id=f"{entry.family}-{entry.name}", marks=marks))
+    return found
+
+
+@dataclass
+class Attempt:
+    """What came of a rollout: its verdict, what the policy saw, and what it left."""
+
+    outcome: Outcome | None = None
+    seen: str = ""
+    patch: bytes = b""
+    left_out: Counter[str] = field(default_factory=Counter)
+    blocked: int = 0
+
+    @property
+    def reward(self) -> float | None:
+        return None if self.outcome is None else reward_of(self.outcome)
+
+
+class Attacker:
+    """A policy with a script, in a kind of workspace whose limits are an attack's."""
+
+    def __init__(self, kind: Kind, attack: Attack, store: Path) -> None:
+        self.kind, self.store = kind.limited(_limits(kind, attack)), GradeStore(store)
+        self.timeout_s = attack.timeout_s
+
+    def roll_out(self, *commands: str) -> Attempt:
+        """A whole rollout of a policy that sends these commands and submits."""
+        settings = AgentSettings.from_dict(
+            {**AGENT, "command_timeout_s": self.timeout_s, "grading_timeout_s": self.timeout_s}
+        )
+        model = ScriptedModel([f"```bash\n{command}\n```" for command in (*commands, loop.SUBMIT_COMMAND)])
+        attempt, state = Attempt(), PatchState.EMPTY
+        with Scratch() as scratch, self.kind.open(scratch / "rollout", keep_bytes=80_000) as workspace:
+            episode = loop.run_episode(TASK, workspace, model, settings)
+            try:
+                attempt.patch = workspace.diff()
+                state = PatchState.WHOLE if attempt.patch else PatchState.EMPTY
+            except DiffRefusedError:
+                state = PatchState.REFUSED
+            attempt.left_out = workspace.left_out
+        assert episode.ending is Ending.SUBMITTED, episode.error
+        attempt.blocked = episode.blocked.total()
+        attempt.seen = "\n".join(str(m["content"]) for m in episode.messages[2:] if m["role"] == "user")
+        tests = self.grade(attempt.patch) if state is PatchState.WHOLE else None
+        attempt.outcome = decide_outcome(episode.ending, graded=True, patch=state, tests=tests)
+        return attempt
+
+    def grade(self, patch: bytes) -> Outcome:
+        """Outcome of a patch."""
+        try:
+            run = run_tests(
+                TASK, self.kind.image, patch, self.store, self.kind.sandbox, timeout_s=self.timeout_s
+            )
+        except GraderError:
+            return Outcome.GRADER_ERROR
+        return decide(TASK, run)
+
+
+def _limits(kind: Kind, attack: Attack) -> ResourceLimits:
+    """Small ones; an attack on the disk is ended when it has taken what it may."""
+    if kind.name == "docker":
+        disk = os.statvfs(kind.sandbox.images.daemon.api.info()["DockerRootDir"])
+    else:
+        with Scratch() as folder:
+            disk = os.statvfs(folder)
+    limits = LIMITS
+    if attack.room_mb is not None:
+        limits = replace(limits, min_free_mb=disk.f_bavail * disk.f_frsize // 2**20 - attack.room_mb)
+    if attack.room_files is not None:
+        limits = replace(limits, min_free_files=disk.f_favail - attack.room_files)
+    return limits
+
+
+@pytest.fixture
+def watched(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A harness with secrets in its environment; nothing outside of the workspace may be another one afterwards."""
+    monkeypatch.setenv("AGL_KEY", SECRET)
+    monkeypatch.setenv("AGL_EVENT_URL", f"http://127.0.0.1:1/{SECRET}")
+    before = outside(kind)
+    yield
+    assert left_running() == []
+    assert outside(kind) == before
+    assert not Path("/tmp/ls-attack-outside").exists()
+
+
+def outside(kind: Kind) -> dict[str, str]:
+    """Hashes of the files of an image, and the names of this process's scratch folders."""
+    files = [path for path in getattr(kind.image, "folder", Path("/nowhere")).rglob("*") if path.is_file()]
+    hashes = {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return hashes | {str(path): "" for path in Path("/dev/shm").glob(f"lightning-smith-{os.getpid()}-*")}
+
+
+def left_running() -> list[str]:
+    """Command lines of what this process started and of what an attack marked; a daemon of ours is neither."""
+    children = [process for process in psutil.Process().children() if process.name() != "dockerd"]
+    found = [str(process) for process in children if process.status() != psutil.STATUS_ZOMBIE]
+    for process in psutil.process_iter(["cmdline"]):
+        line = " ".join(process.info["cmdline"] or [])
+        if MARK in line and "pytest" not in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("entry", parameters(Attack))
+def test_attack_earns_nothing(
+    entry: Entry, kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attack = entry.attack
+    assert isinstance(attack, Attack)
+    attacker = Attacker(kind, attack, tmp_path)
+    # The guard is courtesy: what it would refuse must come to nothing without it.
+    monkeypatch.setattr(loop, "inspect", lambda command: Decision())
+    if attack.patch is not None:
+        outcome = attacker.grade(attack.patch)
+        assert outcome in attack.outcomes and not reward_of(outcome)
+        return
+    attempt = attacker.roll_out(*attack.commands)
+    assert not re.search(r"^GAINED.*", attempt.seen, re.M), attempt.seen
+    assert SECRET not in attempt.seen
+    assert re.search(attack.shows, attempt.seen), attempt.seen
+    ran = "TRIED\n" in attempt.seen or attempt.patch or attempt.left_out or attack.shows
+    assert ran, f"it never ran:\n{attempt.seen}"
+    assert attempt.outcome in attack.outcomes and not attempt.reward, attempt.seen
+    if attack.with_fix is not None:
+        fixed = attacker.roll_out(*attack.commands, tiny_image.FIX)
+        assert fixed.outcome is attack.with_fix, fixed.seen
+
+
+def test_the_fix_is_solved(kind: Kind, tmp_path: Path) -> None:
+    """What every attack is measured against: the same rollout, done honestly."""
+    attacker = Attacker(kind, Attack(), tmp_path)
+    assert attacker.roll_out(tiny_image.FIX).reward == 1
+    assert attacker.roll_out("true").reward == 0
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with make_stack(tmp_path_factory.mktemp("stack"), Mark()) as stack:
+        yield stack
+
+
+@pytest.mark.parametrize("entry", parameters(GatewayAttack))
+def test_gateway_attack_has_no_effect(entry: Entry, stack: Stack) -> None:
+    assert isinstance(entry.attack, GatewayAttack)
+    assert entry.attack.run(stack) is False
+
+
+def test_the_corpus_is_whole() -> None:
+    assert len(ENTRIES) >= 80
+    assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
+    for entry in ENTRIES:
+        assert re.fullmatch(r"[A-Z].{20,200}\.", entry.sentence), entry
