@@ -204,6 +204,15 @@ def test_official_exit_status_is_without_the_canary() -> None:
     assert official_returncode(statuses, 3, CANARY) == 3
 
 
+def test_endless_lines_are_no_results_and_cost_no_time() -> None:
+    long_id = "tests/test_a.py::test_long[" + "x" * 8000 + "]"
+    lines = [b"=== short test summary info ===", b"FAILED tests/test_a.py::test_one" + b" - x[" * 1_000_000]
+    lines += [b"tests/test_a.py::test_one " + b"PASSED FAILED " * 200_000, b"PASSED " + long_id.encode()]
+    started_s = time.monotonic()
+    statuses = read_statuses(b"\n".join(lines), [long_id])
+    assert statuses == {long_id: "PASSED"} and time.monotonic() - started_s < 10
+
+
 def test_folders_of_tests_are_roots_of_imports() -> None:
     protection = Protection(["checks/test_a.py", "pkg/checks/test_b.py"], ["."], ["pkg/checks/__init__.py"])
     assert protection("checks/json.py") and protection("checks/pytest/__init__.py")
