@@ -17,6 +17,7 @@ include: "rules/environments.smk"
 include: "rules/miniature.smk"
 include: "rules/warm_start.smk"
 include: "rules/release.smk"
+include: "rules/images.smk"
 include: "rules/filters.smk"
 include: "rules/more_filters.smk"
 include: "rules/certify.smk"
@@ -33,6 +34,10 @@ wildcard_constraints:
 
 onstart:
     hold_folder_and_check_machine()
+
+
+onerror:
+    print(failures_text(Path(IMAGE_FAILURES)), file=sys.stderr, end="")
 
 
 rule all:

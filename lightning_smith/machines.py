@@ -44,6 +44,17 @@ def lacks_a() -> str | None:
     return None
 
 
+def lacks_docker() -> str | None:
+    """What a machine that prepares images lacks: a Docker daemon that can be used."""
+    from lightning_smith.images.daemon import DockerError, connect
+
+    try:
+        connect(timeout_s=60).close()
+    except DockerError as error:
+        return str(error)
+    return None
+
+
 def lacks_b() -> str | None:
     """What Machine B lacks: its GPUs."""
     gpus = count_gpus()
@@ -58,6 +69,7 @@ def lacks_laptop() -> str | None:
 MACHINES: dict[str, tuple[str, str, Callable[[], str | None]]] = {
     "A": ("machine A (Docker and Kubernetes)", "k8s", lacks_a),
     "B": (f"machine B ({GPUS_OF_B} B200 GPUs)", "b200", lacks_b),
+    "docker": ("a machine with Docker", "k8s", lacks_docker),
     "laptop": ("any Linux machine", "mini", lacks_laptop),
     "any": ("any machine", "mini", lambda: None),
 }

@@ -12,6 +12,7 @@ from lightning_smith.config import active_recipes, check_references, check_schem
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
 from lightning_smith.images.names import image_key
+from lightning_smith.images.state import failures_text
 from lightning_smith.machines import refuse_wrong_machine
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
 from lightning_smith.rollout.bwrap import check_sandbox

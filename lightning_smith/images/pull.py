@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,8 +76,42 @@ class Pulled:
     wall_s: float
 
 
+class Retries:
+    """Tries again what a registry refused for now; usable from several threads, which heed each other's 429."""
+
+    def __init__(self, settings: PullSettings, progress: PullProgress, stop: threading.Event) -> None:
+        self._settings, self._progress, self.stop = settings, progress, stop
+        self._not_before_s = 0.0
+
+    def run[T](self, what: str, attempt: Callable[[int], T]) -> T:
+        """Call `attempt` with 1, 2, … until it raises no passing RegistryError; UserError after the last try."""
+        wait_s = self._settings.first_wait_s
+        for number in range(1, self._settings.tries + 1):
+            self._wait(self._not_before_s - time.monotonic())
+            try:
+                return attempt(number)
+            except RegistryError as error:
+                if not error.passing:
+                    raise
+                pause_s = max(error.retry_after_s or 0.0, wait_s * random.uniform(0.8, 1.2))
+                if number == self._settings.tries or pause_s > self._settings.max_wait_s:
+                    times = "time" if number == 1 else "times"
+                    asked = f", and asks to wait {error.retry_after_s:.0f} s" if error.retry_after_s else ""
+                    raise UserError(f"{error} (tried {number} {times}{asked})") from None
+                if error.status == 429:  # it counts for all images of this machine
+                    self._not_before_s = max(self._not_before_s, time.monotonic() + pause_s)
+                self._progress.note(f"{what}: {error}; next try in {pause_s:.0f} s")
+                self._wait(pause_s)
+                wait_s *= 2
+        raise AssertionError("the last try returns or raises")
+
+    def _wait(self, seconds: float) -> None:
+        if self.stop.wait(max(0.0, seconds)):
+            raise StoppedError("the run was interrupted while it waited for a registry")
+
+
 class Puller:
-    """Pulls images into a daemon; usable from several threads, which then heed each other's 429."""
+    """Pulls images into a daemon; usable from several threads."""
 
     def __init__(
         self,
@@ -87,11 +121,13 @@ class Puller:
         settings: PullSettings | None = None,
         progress: PullProgress | None = None,
         stop: threading.Event | None = None,
+        planned: Mapping[str, RemoteImage] | None = None,
     ) -> None:
         self._daemon, self._registries = daemon, registries
         self._known, self._settings = known or {}, settings or PullSettings()
-        self._progress, self._stop = progress or PullProgress(), stop or threading.Event()
-        self._not_before_s = 0.0
+        self._progress = progress or PullProgress()
+        self.retries = Retries(self._settings, self._progress, stop or threading.Event())
+        self.planned = planned or {}
 
     def present(self, image_name: str) -> FoundImage | None:
         """The image, if the daemon has it under this name or another spelling, with the required digest."""
@@ -115,45 +151,25 @@ class Puller:
             self._check_platform(found)
             named = self._name(found.id, image_name)
             return Pulled(image_name, found.name, named, 0, 0, time.monotonic() - started)
-        wait_s = self._settings.first_wait_s
-        for attempt in range(1, self._settings.tries + 1):
-            self._wait(self._not_before_s - time.monotonic())
-            try:
-                remote = self._find(image_name)
-                fetched = self._fetch(image_name, remote)
-            except RegistryError as error:
-                if not error.passing:
-                    raise
-                pause_s = max(error.retry_after_s or 0.0, wait_s * random.uniform(0.8, 1.2))
-                if attempt == self._settings.tries or pause_s > self._settings.max_wait_s:
-                    times = "time" if attempt == 1 else "times"
-                    asked = f", and asks to wait {error.retry_after_s:.0f} s" if error.retry_after_s else ""
-                    raise UserError(f"{error} (tried {attempt} {times}{asked})") from None
-                if error.status == 429:  # it counts for all images of this machine
-                    self._not_before_s = max(self._not_before_s, time.monotonic() + pause_s)
-                self._progress.note(f"{image_name}: {error}; next try in {pause_s:.0f} s")
-                self._wait(pause_s)
-                wait_s *= 2
-            else:
-                # By digest, so that a tag which moved meanwhile does not matter.
-                about = self._inspect(f"{remote.repository}@{remote.digest}")
-                self._check_platform(about)
-                named = self._name(about.id, image_name)
-                done = Pulled(
-                    image_name,
-                    remote.repository,
-                    named,
-                    remote.compressed_bytes,
-                    fetched,
-                    time.monotonic() - started,
-                )
-                self._progress.finished(image_name, done.fetched_bytes, done.wall_s)
-                return done
-        raise AssertionError("the last try returns or raises")
+        remote, fetched = self.retries.run(image_name, lambda number: self._try(image_name, number))
+        # By digest, so that a tag which moved meanwhile does not matter.
+        about = self._daemon.image(f"{remote.repository}@{remote.digest}")
+        self._check_platform(about)
+        named = self._name(about.id, image_name)
+        wall_s = time.monotonic() - started
+        self._progress.finished(image_name, fetched, wall_s)
+        return Pulled(image_name, remote.repository, named, remote.compressed_bytes, fetched, wall_s)
+
+    def _try(self, image_name: str, number: int) -> tuple[RemoteImage, int]:
+        planned = self.planned.get(image_key(image_name)) if number == 1 else None
+        remote = planned or self._find(image_name)
+        return remote, self._fetch(image_name, remote)
 
     def describe(self, image_name: str) -> RemoteImage | None:
         """What the registry says of an image that the daemon lacks; None for one that it has."""
-        return None if self.present(image_name) else self._find(image_name)
+        if self.present(image_name):
+            return None
+        return self.retries.run(image_name, lambda _: self._find(image_name))
 
     def _find(self, image_name: str) -> RemoteImage:
         """The first of an image's sources that a registry has, with the required digest."""
@@ -211,7 +227,7 @@ class Puller:
                         raise _pull_error(image_name, remote, str(event["error"]))
                     _count(layers, event)
                     self._progress.layers(image_name, remote.compressed_bytes, layers, event)
-                    if self._stop.is_set():
+                    if self.retries.stop.is_set():
                         raise StoppedError(f"the pull of {image_name} was interrupted")
                     if time.monotonic() > deadline_s:
                         raise UserError(
@@ -222,9 +238,6 @@ class Puller:
                 stream.close()
                 self._progress.left(image_name)
         return sum(layers.values())
-
-    def _inspect(self, name: str) -> FoundImage:
-        return self._daemon.image(name)
 
     def _digests(self, found: FoundImage) -> set[str]:
         with self._daemon.asked(f"inspect the image {found.name}"):
@@ -252,10 +265,6 @@ class Puller:
                 if before != image_id:
                     self._daemon.api.tag(image_id, ref.repository, ref.tag)
         return self._daemon.image(image_name)
-
-    def _wait(self, seconds: float) -> None:
-        if self._stop.wait(max(0.0, seconds)):
-            raise StoppedError("the run was interrupted while it waited for a registry")
 
 
 def image_at(daemon: Daemon, name: str) -> str | None:

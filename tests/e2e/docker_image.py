@@ -6,7 +6,6 @@ and pytest. /testbed is a clone of the tiny image's repository, as SWE-smith mak
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -19,10 +18,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import tiny_image
-from docker.errors import NotFound
+from docker.errors import APIError, NotFound
 
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.git import git
+from lightning_smith.images.names import image_key
 
 PROGRAMS = """
     base64 basename bash cat chmod chown cp cut dd df dirname du echo env expr false find git grep gzip head hostname
@@ -33,6 +33,7 @@ PROGRAMS = """
 CONDA = "opt/miniconda3"
 TESTBED = f"{CONDA}/envs/testbed"
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
+C_LIBRARY = ("libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1", "libutil.so.1")
 
 ACTIVATE = """\
 export CONDA_PREFIX=/opt/miniconda3/envs/testbed CONDA_DEFAULT_ENV=testbed
@@ -125,6 +126,9 @@ def base_tree(programs: Sequence[str] | None = None, accounts: str = "") -> Tree
     tree.text("root/.bashrc", f"source /{CONDA}/bin/activate testbed\n")
     wanted = PROGRAMS.split() if programs is None else programs
     tree.programs(name for name in wanted if name != "python")
+    for name in C_LIBRARY:
+        if (library := Path("/") / LIBRARIES / name).exists():
+            tree.add(library, f"{LIBRARIES}/{name}")
     if programs is None or "python" in programs:
         _python(tree)
     return tree
@@ -213,16 +217,52 @@ def forget(daemon: Daemon, name: str) -> None:
         daemon.api.remove_image(name, force=True)
 
 
+def testbed_tree(scratch: Path) -> Tree:
+    """The tiny image, /testbed included."""
+    local = scratch / "images" / image_key(tiny_image.IMAGE_NAME)
+    if not local.exists():
+        local = tiny_image.build(scratch / "images")
+    if not (scratch / "clone").exists():
+        clone(local / "repository.git", scratch / "clone")
+    tree = base_tree()
+    tree.add(scratch / "clone", "testbed")
+    return tree
+
+
 def build(daemon: Daemon, scratch: Path) -> str:
     """The tiny image as a Docker image; returns its name."""
-    local = tiny_image.build(scratch / "images")
-    tree = base_tree()
-    tree.add(clone(local / "repository.git", scratch / "clone"), "testbed")
-    return import_image(daemon, tree, tiny_image.IMAGE_NAME)
+    return import_image(daemon, testbed_tree(scratch), tiny_image.IMAGE_NAME)
+
+
+def derive(daemon: Daemon, base: str, name: str, tree: Tree | None = None, *changes: str) -> str:
+    """An image that has `base`, files of a tree over it, and changes of its configuration; quickly made."""
+    with daemon.asked(f"derive {name}"):
+        container = daemon.create(image=base)
+        if tree is not None:
+            daemon.api.put_archive(container, "/", tree.data())
+        daemon.api.commit(container, repository=name, tag="latest", changes=list(changes))
+        daemon.remove(container)
+        imported.add(daemon.image(name).id)
+    return name
 
 
 def remove_imported(daemon: Daemon) -> None:
-    for image in imported:
-        with daemon.asked(f"remove {image}"), contextlib.suppress(NotFound):
-            daemon.api.remove_image(image, force=True)
+    """Remove what the session imported; an image that others were made of goes after these."""
+    remove_images(daemon, imported)
     imported.clear()
+
+
+def remove_images(daemon: Daemon, images: Iterable[str]) -> None:
+    remaining = set(images)
+    while remaining:
+        kept = set()
+        for image in remaining:
+            try:
+                daemon.api.remove_image(image, force=True)
+            except NotFound:
+                continue
+            except APIError:
+                kept.add(image)
+        if kept == remaining:
+            raise AssertionError(f"images cannot be removed: {kept}")
+        remaining = kept

@@ -1,0 +1,90 @@
+"""Which images are needed: the ones that data sets name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_jsonl
+from lightning_smith.images.names import image_key
+
+_COLUMNS = ("image_name", "image")
+"""SWE-smith's column, and the evaluation set's."""
+
+
+def names_in(dataset: Path, limit: int | None = None) -> list[str]:
+    """Distinct image names of a data set (`.jsonl` or `.parquet`), in its order; UserError for a row without one.
+
+    `limit`: the first so many rows.
+    """
+    rows = _parquet(dataset) if dataset.suffix == ".parquet" else _jsonl(dataset)
+    names = list(dict.fromkeys(islice(rows, limit)))
+    if not names:
+        raise UserError(f"{dataset} has no rows: give a data set of tasks")
+    return names
+
+
+def needed(
+    datasets: Iterable[Path], only: Sequence[str] | None = None, limit: int | None = None
+) -> dict[str, str]:
+    """Image names by key, sorted; `only` are keys or names. UserError for one that no data set names."""
+    found: dict[str, str] = {}
+    for dataset in datasets:
+        for name in names_in(dataset, limit):
+            found.setdefault(image_key(name), name)
+    if only is not None:
+        wanted = {image_key(name): name for name in only}
+        for key, name in wanted.items():
+            if key not in found:
+                raise UserError(f"images.only names {name}, which is the image of no task: correct it")
+        found = {key: name for key, name in found.items() if key in wanted}
+    return dict(sorted(found.items()))
+
+
+def read_names(path: Path) -> dict[str, str]:
+    """Image names by key of a table that `write_names` wrote."""
+    if not path.is_file():
+        raise UserError(f"{path} does not exist: run the rule that makes it first (snakemake {path})")
+    pairs = (line.split("\t") for line in path.read_text().splitlines())
+    return {pair[0]: pair[-1] for pair in pairs}
+
+
+def names_text(names: dict[str, str]) -> str:
+    """The table of `read_names`: key and name a line."""
+    return "".join(f"{key}\t{name}\n" for key, name in names.items())
+
+
+def _jsonl(path: Path) -> Iterator[str]:
+    for number, row in enumerate(read_jsonl(path), start=1):
+        name = next((row[column] for column in _COLUMNS if row.get(column)), None)
+        if not isinstance(name, str):
+            raise UserError(
+                f"{path} row {number} ({row.get('instance_id')}) has no image_name: make the file again"
+            )
+        yield name
+
+
+def _parquet(path: Path) -> Iterator[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:
+            column = next((name for name in _COLUMNS if name in file.schema_arrow.names), None)
+            if column is None:
+                raise UserError(f"{path} has no column image_name or image: it is no data set of tasks")
+            number = 0
+            for batch in file.iter_batches(columns=[column]):
+                for name in batch.column(0).to_pylist():
+                    number += 1
+                    if not name:
+                        raise UserError(f"{path} row {number} has no {column}: make the file again")
+                    yield name
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist: run the rule that makes it first (snakemake {path})"
+        ) from None
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{path} is no parquet file ({error}): make it again") from None

@@ -1,0 +1,242 @@
+"""Preparing images: pulled, layered, proved, tagged, and a manifest written last.
+
+    manifest = Preparation(daemon, puller, layer_of, Path("data/images")).prepare(image_name)
+
+An image that its manifest describes is left alone. A tag is no proof: what counts is that the tags name the image whose
+id, a hash of its configuration and so of every layer, the manifest has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from docker.errors import NotFound
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_json, write_json
+from lightning_smith.images.build import TEST_COMMAND
+from lightning_smith.images.daemon import Daemon, DockerError, FoundImage
+from lightning_smith.images.docker import DockerBranches
+from lightning_smith.images.layer import AgentLayer
+from lightning_smith.images.layered import add_layer, give_tags, tags
+from lightning_smith.images.names import image_key
+from lightning_smith.images.proof import agent_volume, fingerprint, probe, refuse_changes, refuse_layers
+from lightning_smith.images.pull import Puller, StoppedError, image_at
+from lightning_smith.images.push import Pusher
+
+Manifest = dict[str, Any]
+
+_MUSL = "/lib/ld-musl-x86_64.so.1"
+
+
+@dataclass
+class Preparation:
+    """How images are prepared; `prepare` may be called from several threads."""
+
+    daemon: Daemon
+    puller: Puller
+    layer_of: Callable[[str], AgentLayer]
+    """The layer for a C library, `glibc` or `musl`."""
+    out: Path
+    """Folder of the manifests, `<image key>.json`."""
+    pusher: Pusher | None = None
+    test_command: Sequence[str] = TEST_COMMAND[:3]
+    share: bool = True
+    _layers: dict[str, tuple[AgentLayer, str]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def prepare(self, image_name: str, *, force: bool = False) -> Manifest:
+        """The image's manifest, new or as it was; UserError says why there is none."""
+        path = self.out / f"{image_key(image_name)}.json"
+        pulled = self.puller.pull(image_name)
+        base = pulled.found
+        layer, volume = self._layer(base)
+        known = None if force else self.known(path, base, layer)
+        if known is not None:
+            return known
+        path.unlink(missing_ok=True)
+        branches = DockerBranches(self.daemon).list_branches(image_name)
+        times = {"pull": pulled.wall_s}
+        started = time.monotonic()
+        image_id = add_layer(self.daemon, base, layer, share=self.share)
+        times["layer"] = time.monotonic() - started
+        started = time.monotonic()
+        made = replace(base, id=image_id)
+        refuse_layers(self.daemon, base.id, image_id, layer, tags(image_name, layer)[0])
+        before = fingerprint(self.daemon, base, volume)
+        after = probe(self.daemon, made, self.test_command)
+        refuse_changes(before, after.environment, base.name)
+        if after.problems:
+            raise UserError(
+                f"the image {image_name} {', and '.join(after.problems)}: it cannot serve rollouts"
+            )
+        times["proof"] = time.monotonic() - started
+        moved = give_tags(self.daemon, image_id, image_name, layer)
+        started = time.monotonic()
+        pushed = self.pusher.push(image_id, image_name, layer) if self.pusher else None
+        times["push"] = time.monotonic() - started
+        manifest = {
+            "image_name": image_name,
+            "source": pulled.source,
+            "base": {
+                "id": base.id,
+                "digest": base.digest,
+                "bytes": _size(self.daemon, base.id),
+                "compressed_bytes": pulled.compressed_bytes,
+                "fetched_bytes": pulled.fetched_bytes,
+            },
+            "layer": {
+                "diff_id": layer.diff_id,
+                "bytes": layer.bytes,
+                "family": layer.family,
+                "python": layer.python,
+                "packages": layer.packages,
+            },
+            "image": {"id": image_id, "tags": list(tags(image_name, layer)), "pushed": pushed},
+            "agent": after.agent,
+            "environment": after.environment,
+            "branches": sorted(branches.branches),
+            "moved_tags": moved,
+            "wall_s": {name: round(seconds, 2) for name, seconds in times.items()},
+        }
+        write_json(path, manifest)
+        return manifest
+
+    def known(self, path: Path, base: FoundImage, layer: AgentLayer) -> Manifest | None:
+        """The manifest at `path`, if it is of this base and layer and the daemon still has its image."""
+        if not path.is_file():
+            return None
+        with contextlib.suppress(UserError, KeyError, TypeError):
+            manifest = read_json(path)
+            same = manifest["base"]["id"] == base.id and manifest["layer"]["diff_id"] == layer.diff_id
+            pushed = (manifest["image"]["pushed"] or {}).get("repository")
+            wanted = self.pusher.repository(manifest["image_name"]) if self.pusher else pushed
+            if same and pushed == wanted and self._has(manifest):
+                return manifest
+        return None
+
+    def _has(self, manifest: Manifest) -> bool:
+        image = manifest["image"]
+        return all(image_at(self.daemon, tag) == image["id"] for tag in image["tags"])
+
+    def _layer(self, base: FoundImage) -> tuple[AgentLayer, str]:
+        """The layer that runs in an image, and the volume that has it."""
+        family = "musl" if _has_file(self.daemon, base, _MUSL) else "glibc"
+        with self._lock:
+            if family not in self._layers:
+                layer = self.layer_of(family)
+                self._layers[family] = (layer, agent_volume(self.daemon, layer))
+            return self._layers[family]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of several images."""
+
+    manifests: Mapping[str, Manifest]
+    """By image name."""
+    failures: Mapping[str, str]
+    """Reasons by image name."""
+
+
+def prepare_all(
+    names: Sequence[str],
+    prepare: Callable[[str], Manifest],
+    *,
+    parallel: int,
+    stop: threading.Event,
+    report: Callable[[str, Manifest | None, str | None], None] = lambda name, manifest, reason: None,
+    alive: Callable[[], object] = lambda: None,
+) -> Outcome:
+    """Prepare images side by side; one that fails does not stop the others, a daemon that is gone does.
+
+    `alive` raises DockerError if the daemon does not answer. On Ctrl-C `stop` is set, what runs ends, and
+    KeyboardInterrupt goes on.
+    """
+    manifests: dict[str, Manifest] = {}
+    failures: dict[str, str] = {}
+    gone: DockerError | None = None
+    with ThreadPoolExecutor(parallel) as pool:
+        jobs = {pool.submit(prepare, name): name for name in names}
+        try:
+            for job in as_completed(jobs):
+                name = jobs[job]
+                try:
+                    manifests[name] = job.result()
+                except StoppedError:
+                    failures[name] = str(gone or "the run was interrupted")
+                except UserError as error:
+                    failures[name] = str(error)
+                    if isinstance(error, DockerError) and gone is None:
+                        try:
+                            alive()
+                        except DockerError as error:
+                            gone = error
+                            stop.set()
+                            for other in jobs:
+                                if other.cancel():
+                                    failures[jobs[other]] = f"not begun: {error}"
+                except BaseException:
+                    if not job.cancelled():
+                        raise
+                report(name, manifests.get(name), failures.get(name))
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return Outcome(manifests, failures)
+
+
+def table(manifests: Iterable[Manifest]) -> str:
+    """One tab-separated row an image, sorted by name: what each has, and how long it took."""
+    columns = (
+        "image", "digest", "base_id", "id", "tag", "pushed", "bytes", "fetched_bytes", "layer", "branches",
+        "pull_s", "layer_s", "proof_s",
+    )  # fmt: skip
+    rows = []
+    for m in sorted(manifests, key=lambda m: m["image_name"]):
+        base, image, wall = m["base"], m["image"], m["wall_s"]
+        pushed = f"{image['pushed']['repository']}@{image['pushed']['digest']}" if image["pushed"] else "-"
+        row = (
+            m["image_name"], base["digest"], base["id"], image["id"], image["tags"][1], pushed, base["bytes"],
+            base["fetched_bytes"], m["layer"]["diff_id"], len(m["branches"]),
+            wall["pull"], wall["layer"], wall["proof"],
+        )  # fmt: skip
+        rows.append("\t".join(map(str, row)))
+    return "\n".join(["\t".join(columns), *rows]) + "\n"
+
+
+def known_rows(manifests: Iterable[Manifest]) -> str:
+    """Rows for the table of required digests (`known.COLUMNS`), of images that were pulled by these manifests."""
+    rows = sorted(
+        (image_key(m["image_name"]), m["base"]["digest"], m["base"]["compressed_bytes"], m["base"]["bytes"])
+        for m in manifests
+        if m["base"]["compressed_bytes"]
+    )
+    return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+def _size(daemon: Daemon, image_id: str) -> int:
+    with daemon.asked(f"inspect the image {image_id}"):
+        return int(daemon.api.inspect_image(image_id)["Size"])
+
+
+def _has_file(daemon: Daemon, image: FoundImage, path: str) -> bool:
+    container = daemon.create(image=image.id, network_disabled=True)
+    try:
+        with daemon.asked(f"look for {path} in {image.name}"):
+            try:
+                stream, _ = daemon.api.get_archive(container, path)
+            except NotFound:
+                return False
+            stream.close()
+            return True
+    finally:
+        daemon.remove(container)

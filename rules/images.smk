@@ -1,0 +1,164 @@
+"""Docker images: pulled, with the agent layer, proved, and a manifest for each. For backends.images=docker.
+
+INPUTS   {data}/raw/train-*.parquet, {data}/verified.parquet, registries
+OUTPUTS  {data}/image_names/{set}.tsv, {data}/images/{image}.json, {data}/images_{set}.tsv
+"""
+
+from lightning_smith.images.layer import harness_files
+from lightning_smith.images.state import ImageStates
+
+IMAGE_SETS = {"release": RAW, "verified": [EVALUATION_SET]}
+IMAGE_FAILURES = f"{WORK}/image_failures"
+IMAGE_STATES = ImageStates(Path(f"{WORK}/image_states"), Path(f"{DATA}/images"))
+
+
+def set_of(image):
+    """The data set that an image is of."""
+    return "verified" if image.startswith("sweb.eval.") else "release"
+
+
+def wanted_images(name):
+    """Keys of the images of a data set that are to be prepared, known once the data set is there."""
+    table = checkpoints.list_image_names.get(set=name).output[0]
+    return [line.split("\t")[0] for line in Path(table).read_text().splitlines()]
+
+
+def only_flag(wildcards):
+    """The images that the configuration restricts preparation to."""
+    only = config["images"]["only"]
+    names = [only] if isinstance(only, str) else only or []
+    names = [name for name in names if set_of(image_key(name)) == wildcards.set]
+    return " ".join(["--only", *names]) if names else ""
+
+
+def source_flags():
+    """Where images come from; of no consequence for what they are."""
+    images = config["images"]
+    flags = [f"--organisation {name}" for name in images["organisations"]]
+    flags += [f"--mirror {images['mirror']}"] if images["mirror"] else []
+    return " ".join([*flags, f"--min-mb-per-s {images['min_mb_per_s']}"])
+
+
+checkpoint list_image_names:
+    """List the images that a data set names."""
+    input:
+        lambda wildcards: IMAGE_SETS[wildcards.set],
+    output:
+        f"{DATA}/image_names/{{set}}.tsv",
+    log:
+        f"{LOGS}/list_image_names/{{set}}.log",
+    wildcard_constraints:
+        set="release|verified",
+    resources:
+        machine="any",
+    params:
+        only=only_flag,
+    message:
+        "list the images of the {wildcards.set} set"
+    shell:
+        "python scripts/list_image_names.py --datasets {input:q} {params.only} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule plan_images:
+    """Say which images are missing and how large they are; refuse what does not fit."""
+    input:
+        f"{DATA}/image_names/{{set}}.tsv",
+    output:
+        f"{WORK}/image_plans/{{set}}.json",
+    log:
+        f"{LOGS}/plan_images/{{set}}.log",
+    resources:
+        machine="docker",
+        sources=source_flags(),
+    message:
+        "plan the images of the {wildcards.set} set"
+    shell:
+        "python scripts/plan_images.py --names {input:q} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule agent_layer:
+    """Build /opt/agent once for all images: Python, the OpenAI client, the harness."""
+    input:
+        lock="envs/agent/uv.lock",
+        harness=sorted(harness_files()),
+    output:
+        f"{WORK}/agent/layer-glibc.json",
+    log:
+        f"{LOGS}/agent_layer.log",
+    resources:
+        machine="any",
+    params:
+        python=config["images"]["agent_python"],
+    message:
+        "build the agent layer"
+    shell:
+        "python scripts/build_agent_layer.py --python {params.python:q} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule prepare_image:
+    """Pull one image, add the agent layer, prove both, and write its manifest."""
+    input:
+        names=lambda wildcards: ancient(
+            f"{DATA}/image_names/{set_of(wildcards.image)}.tsv"
+        ),
+        layer=rules.agent_layer.output,
+        plan=lambda wildcards: ancient(
+            f"{WORK}/image_plans/{set_of(wildcards.image)}.json"
+        ),
+        state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
+    output:
+        f"{DATA}/images/{{image}}.json",
+    log:
+        f"{LOGS}/prepare_image/{{image}}.log",
+    resources:
+        machine="docker",
+        pulls=1,
+        sources=source_flags(),
+    params:
+        python=config["images"]["agent_python"],
+        agent=f"{WORK}/agent",
+        failures=IMAGE_FAILURES,
+        push=(
+            f"--push-to {config['images']['push_to']}"
+            if config["images"]["push_to"]
+            else ""
+        ),
+        share="" if config["images"]["share_layer"] else "--no-share",
+    message:
+        "prepare {wildcards.image}"
+    shell:
+        "python scripts/prepare_image.py --key {wildcards.image} --names {input.names:q} --plan {input.plan:q}"
+        " {resources.sources} --agent {params.agent:q} --agent-python {params.python:q} {params.push} {params.share}"
+        " --failure {params.failures:q}/{wildcards.image}.txt --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule images_table:
+    """Collect the manifests of a data set's images in one table."""
+    input:
+        lambda wildcards: expand(
+            f"{DATA}/images/{{image}}.json", image=wanted_images(wildcards.set)
+        ),
+    output:
+        f"{DATA}/images_{{set}}.tsv",
+    log:
+        f"{LOGS}/images_table/{{set}}.log",
+    resources:
+        machine="any",
+    message:
+        "collect the images of the {wildcards.set} set"
+    shell:
+        "python scripts/images_table.py --manifests {input:q} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule prepare_images:
+    """Every image that the release names, ready at the Docker daemon as <image>:openai."""
+    input:
+        f"{DATA}/images_release.tsv",
+    localrule: True
+
+
+rule prepare_verified_images:
+    """Every image that the evaluation set names, ready at the Docker daemon as <image>:openai."""
+    input:
+        f"{DATA}/images_verified.tsv",
+    localrule: True

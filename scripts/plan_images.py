@@ -1,0 +1,44 @@
+"""Say which images are missing and what they take, and refuse what the Docker daemon cannot hold."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from lightning_smith.errors import run_script
+from lightning_smith.images.needed import read_names
+from lightning_smith.images.options import add_options, tools
+from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls, write_plan
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--names", type=Path, required=True, help="table of keys and names (list_image_names.py)"
+    )
+    parser.add_argument("--only", nargs="+", help="keys of the images that are wanted")
+    parser.add_argument(
+        "--max-workers", type=int, default=4, help="images asked for side by side (%(default)s)"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="JSON file")
+    add_options(parser)
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    names = read_names(args.names)
+    wanted = [name for key, name in names.items() if args.only is None or key in args.only]
+    with tools(args, len(wanted)) as found:
+        about = check_daemon(found.daemon)
+        plan = plan_pulls(found.puller, wanted, found.known, parallel=args.max_workers)
+        free = check_space(found.daemon, plan, Path(about["root"]))
+    print(f"[images] {plan.sentence()}; {free}", file=sys.stderr, flush=True)
+    for name, reason in sorted(plan.unavailable.items()):
+        print(f"[images] {name}: {reason}", file=sys.stderr, flush=True)
+    write_plan(args.out, plan, about)
+
+
+if __name__ == "__main__":
+    run_script(main)

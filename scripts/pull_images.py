@@ -1,0 +1,99 @@
+"""Prepare every image that data sets name: pulled, with the agent layer, proved, tagged `<image>:openai`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from lightning_smith.errors import UserError, run_script
+from lightning_smith.files import write_atomic
+from lightning_smith.images.needed import needed
+from lightning_smith.images.options import add_layer_options, add_options, preparation, tools
+from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls
+from lightning_smith.images.prepare import prepare_all, table
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--dataset",
+        type=Path,
+        action="append",
+        help="tasks (.jsonl or .parquet); may be given several times (data/train_dataset_mixed.jsonl and "
+        "data/val_dataset_filtered.jsonl)",
+    )
+    parser.add_argument(
+        "--image", action="append", help="only this image of the data sets; may be given several times"
+    )
+    parser.add_argument("--limit", type=int, help="only the first so many tasks of each data set")
+    parser.add_argument("--max-workers", type=int, default=4, help="images side by side (%(default)s)")
+    parser.add_argument(
+        "--pull-missing",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="pull images that the daemon lacks",
+    )
+    parser.add_argument("--force-build", action="store_true", help="make the agent layer's images again")
+    parser.add_argument(
+        "--out", type=Path, default=Path("data/images"), help="folder of the manifests (%(default)s)"
+    )
+    add_options(parser)
+    add_layer_options(parser)
+    args = parser.parse_args(argv)
+    if args.max_workers < 1 or (args.limit is not None and args.limit < 1):
+        parser.error("--max-workers and --limit must be positive")
+    return args
+
+
+def retry_command(argv: list[str], images: Iterable[str]) -> str:
+    """The same command for these images alone."""
+    kept = [word for n, word in enumerate(argv) if "--image" not in (word, argv[n - 1] if n else "")]
+    named = [part for name in sorted(images) for part in ("--image", name)]
+    return shlex.join(["python", "scripts/pull_images.py", *kept, *named])
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    datasets = args.dataset or [
+        Path(f"data/{n}.jsonl") for n in ("train_dataset_mixed", "val_dataset_filtered")
+    ]
+    names = list(needed(datasets, args.image, args.limit).values())
+    with tools(args, len(names)) as found:
+        about = check_daemon(found.daemon)
+        found.daemon.sweep()
+        plan = plan_pulls(found.puller, names, found.known, parallel=args.max_workers)
+        free = check_space(found.daemon, plan, Path(about["root"]))
+        print(f"[images] {plan.sentence()}; {free}", file=sys.stderr, flush=True)
+        if not args.pull_missing and (plan.missing or plan.unavailable):
+            lacking = ", ".join([*plan.missing, *plan.unavailable])
+            raise UserError(f"the daemon lacks {lacking}: run without --no-pull-missing")
+        found.puller.planned = plan.missing
+        prepared = preparation(args, found, args.out)
+        outcome = prepare_all(
+            [name for name in names if name not in plan.unavailable],
+            lambda name: prepared.prepare(name, force=args.force_build),
+            parallel=args.max_workers,
+            stop=found.stop,
+            report=lambda name, manifest, reason: found.progress.note(
+                f"{name}: {reason}"
+                if manifest is None
+                else f"{name}: ready as {manifest['image']['tags'][1]}"
+            ),
+            alive=lambda: check_daemon(found.daemon),
+        )
+    write_atomic(args.out.with_suffix(".tsv"), table(outcome.manifests.values()))
+    failures = {**plan.unavailable, **outcome.failures}
+    if failures:
+        reasons = "".join(f"\n  {name}: {reason}" for name, reason in sorted(failures.items()))
+        raise UserError(
+            f"{len(failures)} of {len(names)} images could not be prepared:{reasons}\n"
+            f"try just these again: {retry_command(argv or sys.argv[1:], failures)}"
+        )
+    print(f"[images] {len(names)} of {len(names)} images are ready", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    run_script(main)

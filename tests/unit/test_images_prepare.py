@@ -1,0 +1,188 @@
+"""What preparation decides without a daemon: which images are needed, what they take, how several go side by side."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import write_json
+from lightning_smith.images.daemon import DockerError
+from lightning_smith.images.known import KnownImage
+from lightning_smith.images.layer import HARNESS, harness_files
+from lightning_smith.images.needed import names_text, needed, read_names
+from lightning_smith.images.preflight import Plan, plan_pulls, read_planned, write_plan
+from lightning_smith.images.prepare import known_rows, prepare_all
+from lightning_smith.images.proof import refuse_changes
+from lightning_smith.images.registry import RemoteImage
+from lightning_smith.images.state import ImageStates, failures_text
+
+A, B = "swebench/swesmith.x86_64.a_1776_b.c", "swebench/sweb.eval.x86_64.d_1776_e-1:latest"
+DIGEST = "sha256:" + "a" * 64
+
+
+def rows(path: Path, *names: str | None) -> Path:
+    path.write_text(
+        "".join(f'{{"instance_id": "i{n}", "image_name": "{name or ""}"}}\n' for n, name in enumerate(names))
+    )
+    return path
+
+
+def test_needed_images_are_the_ones_that_data_sets_name(tmp_path: Path) -> None:
+    tasks = rows(tmp_path / "t.jsonl", A, A, "acme/x")
+    verified = tmp_path / "v.parquet"
+    pq.write_table(pa.table({"image": [B, B]}), verified)
+    found = needed([tasks, verified])
+    assert found == {"sweb.eval.x86_64.d_1776_e-1": B, "swesmith.x86_64.a_1776_b.c": A, "x": "acme/x"}
+    assert needed([tasks], ["swesmith.x86_64.a__b.c"]) == {"swesmith.x86_64.a_1776_b.c": A}
+    assert needed([tasks], limit=2) == {"swesmith.x86_64.a_1776_b.c": A}
+    with pytest.raises(UserError, match=r"images.only names acme/y, which is the image of no task"):
+        needed([tasks], ["acme/y"])
+    (tmp_path / "names.tsv").write_text(names_text(found))
+    assert read_names(tmp_path / "names.tsv") == found
+
+
+def test_data_sets_that_name_no_image(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"t.jsonl row 2 \(i1\) has no image_name"):
+        needed([rows(tmp_path / "t.jsonl", A, None)])
+    with pytest.raises(UserError, match="has no rows"):
+        needed([rows(tmp_path / "t.jsonl")])
+    with pytest.raises(UserError, match="does not exist"):
+        needed([tmp_path / "none.parquet"])
+    (tmp_path / "bad.parquet").write_text("x")
+    with pytest.raises(UserError, match="is no parquet file"):
+        needed([tmp_path / "bad.parquet"])
+    pq.write_table(pa.table({"repo": ["x"]}), tmp_path / "other.parquet")
+    with pytest.raises(UserError, match="has no column image_name or image"):
+        needed([tmp_path / "other.parquet"])
+
+
+class Described:
+    """A registry's answers by image name; None: the daemon has it."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self._answers = answers
+
+    def describe(self, name: str) -> RemoteImage | None:
+        if isinstance(answer := self._answers[name], UserError):
+            raise answer
+        return answer
+
+
+def test_the_plan_counts_shared_layers_once(tmp_path: Path) -> None:
+    base = ("sha256:base", 1000)
+    one = RemoteImage("o/one", "o/one", DIGEST, DIGEST, (base, ("sha256:1", 200)))
+    two = RemoteImage("o/two", "o/two", DIGEST, DIGEST, (base, ("sha256:2", 300)))
+    answers = {"o/one": one, "o/two": two, "o/here": None, "o/gone": UserError("there is no o/gone")}
+    plan = plan_pulls(Described(answers), list(answers), {"two": KnownImage(DIGEST, 1300, 5000)}, parallel=2)  # pyright: ignore
+    assert plan.missing == {"one": one, "two": two} and plan.unavailable == {"o/gone": "there is no o/gone"}
+    assert plan.compressed_bytes == 1500  # of 2500 listed
+    assert plan.unpacked_bytes == int((3 * 1200 + 5000) * 1500 / 2500)
+    assert plan.sentence().startswith(
+        "4 images, 1 at the daemon, 2 to pull (0.0 GB, about 0.0 GB unpacked), 1 not"
+    )
+    write_plan(tmp_path / "plan.json", plan, {"version": "20.10"})
+    assert read_planned(tmp_path / "plan.json") == {"one": one, "two": two}
+
+
+def test_one_failure_stops_nothing_and_a_dead_daemon_stops_all() -> None:
+    def prepare(name: str) -> dict[str, Any]:
+        if name in ("bad", "dead"):
+            raise (UserError("no git") if name == "bad" else DockerError("it went away"))
+        return {"image_name": name}
+
+    names = ["one", "bad", "two"]
+    outcome = prepare_all(names, prepare, parallel=2, stop=threading.Event())
+    assert set(outcome.manifests) == {"one", "two"} and outcome.failures == {"bad": "no git"}
+
+    def alive() -> None:
+        raise DockerError("no daemon answers")
+
+    names = ["one", "dead", *(f"later{n}" for n in range(20))]
+    stop = threading.Event()
+    outcome = prepare_all(names, prepare, parallel=1, stop=stop, alive=alive)
+    assert stop.is_set() and outcome.failures["dead"] == "it went away"
+    assert set(outcome.manifests) | set(outcome.failures) == set(names)
+    with pytest.raises(ZeroDivisionError):  # a defect is no failure of an image
+        prepare_all(["x"], lambda name: 1 / 0, parallel=1, stop=threading.Event())  # pyright: ignore
+
+
+def environment(files: int = 2, **packages: str) -> dict[str, Any]:
+    return {"/opt/x": {"files": files, "packages": packages, "entries": dict(packages)}}
+
+
+def test_changes_are_named() -> None:
+    refuse_changes(environment(h11="1"), environment(h11="1"), "x")
+    with pytest.raises(UserError, match=r"published with: h11 0\.14 → 0\.16, openai absent → 3; remove"):
+        refuse_changes(environment(h11="0.14"), environment(h11="0.16", openai="3"), "x")
+    with pytest.raises(UserError, match="/opt/x is gone"):
+        refuse_changes(environment(h11="1"), {}, "x")
+    many = {f"p{n:02}": "1" for n in range(20)}
+    with pytest.raises(UserError, match=r"p07 1 → absent and 12 more; remove"):
+        refuse_changes(environment(**many), environment(), "x")
+
+
+def test_the_harness_needs_the_standard_library_alone() -> None:
+    """What goes into images imports nothing that the layer does not have."""
+    files = harness_files()
+    assert {f"{module.replace('.', '/')}.py" for module in HARNESS} <= set(files)
+    assert not any(name.startswith(("lightning_smith/training", "lightning_smith/mini")) for name in files)
+    third_party = {b"import docker", b"from docker", b"import httpx", b"import numpy", b"import pyarrow"}
+    for name, source in files.items():
+        assert not any(line.startswith(tuple(third_party)) for line in source.splitlines()), name
+
+
+def test_states_change_with_the_daemon_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tagged = {"a:openai": "sha256:1"}
+    monkeypatch.setattr("lightning_smith.images.state._tagged", lambda: tagged)
+
+    def state() -> str:
+        return Path(ImageStates(tmp_path / "states", tmp_path).file("a")).read_text()
+
+    assert state() == "as prepared\n"
+    write_json(tmp_path / "a.json", {"image": {"id": "sha256:1", "tags": ["a:openai"]}})
+    assert state() == "as prepared\n"
+    tagged["a:openai"] = "sha256:2"
+    altered = state()
+    assert altered.endswith("a:openai: no longer as prepared\n") and state() == altered
+    write_json(tmp_path / "a.json", {"image": {"id": "sha256:2", "tags": ["a:openai"]}})
+    assert state() == altered
+    write_json(tmp_path / "a.json", {})
+    assert state().endswith("a.json: no longer as prepared\n")
+
+
+def test_without_a_daemon_states_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
+    states = ImageStates(tmp_path, tmp_path)
+    path = Path(states.file("a"))
+    write_json(tmp_path / "a.json", {"image": {"id": "sha256:1", "tags": ["a:openai"]}})
+    assert Path(states.file("a")).read_text() == "as prepared\n" and path == tmp_path / "a.txt"
+
+
+def test_failures_are_told_at_the_end(tmp_path: Path) -> None:
+    assert failures_text(tmp_path) == ""
+    (tmp_path / "a.txt").write_text("there is no a\n")
+    assert failures_text(tmp_path).startswith(
+        "1 images could not be prepared:\n  a: there is no a\nrun the same"
+    )
+
+
+def test_rows_for_the_table_are_of_pulled_images() -> None:
+    base = {"digest": DIGEST, "compressed_bytes": 10, "bytes": 30}
+    manifests = [
+        {"image_name": A, "base": base},
+        {"image_name": "x", "base": {**base, "compressed_bytes": 0}},
+    ]
+    assert known_rows(manifests) == f"swesmith.x86_64.a_1776_b.c\t{DIGEST}\t10\t30\n"
+
+
+def test_a_plan_that_is_whole() -> None:
+    assert (
+        Plan(2, {}, {}, 0, 0).sentence()
+        == "2 images, 2 at the daemon, 0 to pull (0.0 GB, about 0.0 GB unpacked)"
+    )
