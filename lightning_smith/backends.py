@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 AVAILABLE: dict[str, frozenset[str]] = {
     "hub": frozenset({"folder", "huggingface"}),
     "images": frozenset({"docker", "local"}),
-    "workspace": frozenset({"bwrap"}),
+    "workspace": frozenset({"bwrap", "docker"}),
     "runner": frozenset({"local"}),
     "policy": frozenset({"torch"}),
     "trainer": frozenset({"torch"}),
@@ -60,6 +60,23 @@ def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
                 )
 
 
+def refuse_unlike(rules: Iterable[str], backends: Mapping[str, str]) -> None:
+    """Raise UserError if workspaces of one kind are to run over images of another."""
+    using = sorted(rule for rule in set(rules) if "workspace" in USED_BY.get(rule, ()))
+    needed = {"bwrap": "local", "docker": "docker"}.get(backends["workspace"])
+    if using and needed is not None and backends["images"] != needed:
+        raise UserError(
+            f"rule {using[0]} is configured with backends.workspace={backends['workspace']} and "
+            f"backends.images={backends['images']}: set backends.images to {needed}, the kind of image that such "
+            "workspaces run"
+        )
+
+
+def tests_of(images_backend: str) -> str:
+    """`StageSettings.tests` of a stage over these images: local ones know their tests, others are SWE-smith's."""
+    return "image" if images_backend == "local" else "smith"
+
+
 def profile_source(images_backend: str, images: Path) -> ProfileSource:
     """Who knows how a repository's tests are run: the local images themselves, or SWE-smith's registry.
 
@@ -78,15 +95,12 @@ def profile_source(images_backend: str, images: Path) -> ProfileSource:
     return SmithProfiles()
 
 
-def validation_rooms(workspace: str, images: Path, *, timeout_s: float, scratch: Path) -> Rooms:
-    """Workspaces and grader for `validate_tasks`; `timeout_s` as in `grading.run_tests`.
+def validation_rooms(workspace: str, images: Path, *, tests: str, timeout_s: float, scratch: Path) -> Rooms:
+    """Workspaces and grader for `validate_tasks`; `tests` as in `StageSettings`, `timeout_s` as in `run_tests`.
 
-    Raises UserError for a kind of workspace that this version does not have.
+    Raises UserError for a kind of workspace that this version does not have, or that cannot be had here.
     """
-    if workspace != "bwrap":
-        raise UserError(
-            f"tasks cannot be validated with backends.workspace={workspace}: this version does it with bwrap alone"
-        )
-    from lightning_smith.rollout.validate import LocalRooms
+    from lightning_smith.rollout.kinds import open_plans, open_room
+    from lightning_smith.rollout.validate import TaskRooms
 
-    return LocalRooms(images, timeout_s=timeout_s, scratch=scratch)
+    return TaskRooms(open_room(workspace, images), open_plans(tests), timeout_s=timeout_s, scratch=scratch)

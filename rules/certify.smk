@@ -5,11 +5,7 @@ OUTPUTS  {data}/profiles.json, {data}/odd_test_ids.jsonl, {data}/validation/{par
          {data}/filters/{gradable,validated}.tsv
 """
 
-# SWE-smith's registry lives in an environment of its own; local images say themselves how their tests are run.
-IN_SMITH = (
-    "" if BACKENDS["images"] == "local" else "uv run --frozen --project envs/smith "
-)
-SMITH = [f"{WORK}/envs/smith.json"] if IN_SMITH else []
+IN_SMITH = "uv run --frozen --project envs/smith " if SMITH else ""
 VALIDATION_PARTS = list(range(config["validation"]["parts"]))
 
 
@@ -69,7 +65,7 @@ rule validate_tasks:
         shards=RAW,
         previous=lambda wildcards: filter_before("validated"),
         images=local_images("train"),
-        environments=TESTBED,
+        environments=TESTBED + SMITH,
     output:
         f"{DATA}/validation/{{part}}.jsonl",
     log:
@@ -84,6 +80,7 @@ rule validate_tasks:
     params:
         work=WORK,
         workspace=BACKENDS["workspace"],
+        backend=BACKENDS["images"],
         parts=len(VALIDATION_PARTS),
         runs=config["validation"]["runs"],
         max_invalid=config["validation"]["max_invalid_fraction"],
@@ -93,7 +90,7 @@ rule validate_tasks:
     shell:
         "python scripts/validate_tasks.py --shards {input.shards:q} --previous {input.previous:q} --part {wildcards.part}"
         " --parts {params.parts} --runs {params.runs} --timeout {params.timeout_s} --workspace {params.workspace}"
-        " --images {params.work}/images --scratch {params.work}/validation/scratch --workers {threads}"
+        " --images-backend {params.backend} --images {params.work}/images --scratch {params.work}/validation/scratch --workers {threads}"
         " --max-invalid-fraction {params.max_invalid} --log {params.work}/validation/{wildcards.part}.jsonl"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 

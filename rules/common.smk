@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from lightning_smith.backends import need_sandbox, refuse_missing
+from lightning_smith.backends import need_sandbox, refuse_missing, refuse_unlike
 from lightning_smith.config import active_recipes, check_references, check_schema
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
@@ -69,6 +69,7 @@ def hold_folder_and_check_machine():
             jobs, sorted(rule.name for rule in workflow.dag.targetrules)
         )
         refuse_missing((job["rule"] for job in jobs), BACKENDS)
+        refuse_unlike((job["rule"] for job in jobs), BACKENDS)
         if need_sandbox((job["rule"] for job in jobs), BACKENDS):
             check_sandbox()
         globals()["_run_lock"] = RunLock(".snakemake")
@@ -117,6 +118,8 @@ def recipe_settings(wildcards):
 
 # What a stage with rollouts, and what the official grading, runs in beside the environment of the workflow.
 TESTBED = [f"{WORK}/envs/testbed.json"] if BACKENDS["images"] == "local" else []
+# SWE-smith's registry lives in an environment of its own; local images say themselves how their tests are run.
+SMITH = [] if BACKENDS["images"] == "local" else [f"{WORK}/envs/smith.json"]
 ROLLOUT_ENVIRONMENTS = TESTBED + (
     [f"{WORK}/envs/mini.json"] if BACKENDS["policy"] == "torch" else []
 )

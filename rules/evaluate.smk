@@ -55,6 +55,7 @@ rule predict:
         temperature=config["evaluation"]["temperature"],
         seed=config["evaluation"]["seed"],
         agent=agent_settings,
+        workspace=BACKENDS["workspace"],
         out=lambda wildcards, output: Path(output.run).parent,
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: predictions"
@@ -62,7 +63,7 @@ rule predict:
         "python scripts/predict.py --tasks {input.tasks:q} --dataset {params.dataset:q} --instances {params.instances}"
         " --samples {params.samples} --seed {params.seed} --recipe {wildcards.recipe} --step {wildcards.step}"
         " --model {params.model:q} --model-name {params.policy} --dtype {params.dtype} --context {params.context}"
-        " --temperature {params.temperature} --images {params.work}/images --settings {params.agent:q}"
+        " --temperature {params.temperature} --workspace {params.workspace} --images {params.work}/images --settings {params.agent:q}"
         " --work {params.work}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {params.logs}/predict/{wildcards.recipe}_{wildcards.step}"
         " --out {params.out:q} 2>&1 | tee -i {log:q}"
 

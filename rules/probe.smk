@@ -10,7 +10,7 @@ rule probe:
     input:
         candidates=rules.collect_candidates.output.candidates,
         images=local_images("train"),
-        environments=ROLLOUT_ENVIRONMENTS,
+        environments=ROLLOUT_ENVIRONMENTS + SMITH,
     output:
         f"{DATA}/probe/log.jsonl",
     log:
@@ -31,12 +31,14 @@ rule probe:
         seed=config["probe"]["seed"],
         max_invalid=config["probe"]["max_invalid_fraction"],
         agent=agent_settings,
+        workspace=BACKENDS["workspace"],
+        backend=BACKENDS["images"],
     message:
         "probe the candidates"
     shell:
         "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
         " --seed {params.seed} --model {params.model:q} --model-name {params.name} --temperature {params.temperature}"
-        " --images {params.work}/images --work {params.work}/probe --logs {params.logs}/probe --log {params.work}/probe/live.jsonl"
+        " --workspace {params.workspace} --images-backend {params.backend} --images {params.work}/images --work {params.work}/probe --logs {params.logs}/probe --log {params.work}/probe/live.jsonl"
         " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output:q} 2>&1 | tee -i {log:q}"
 
 

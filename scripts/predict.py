@@ -42,6 +42,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         required=True,
         help="JSON of the agent's limits (`agent` of config.yaml)",
     )
+    add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
     add("--work", type=Path, required=True, help="folder for log, patches, trajectories and scratch trees")
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in --work)")
     add("--out", type=Path, required=True, help="folder for sample_<k>/preds.jsonl and run.json")
@@ -65,6 +66,7 @@ def main(argv: list[str] | None = None) -> None:
         dataset=args.dataset,
         dataset_file=args.tasks,
         images=args.images,
+        workspace=args.workspace,
         work=args.work,
         out=args.out,
         policy=PolicyServer(

@@ -65,6 +65,8 @@ class PredictSettings:
     retries: int = 2
     max_invalid_fraction: float = 0.02
     logs: Path | None = None
+    workspace: str = "bwrap"
+    """As in `StageSettings`."""
     agent_class: str = AGENT_CLASS
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -239,6 +241,7 @@ def _write_stage_file(settings: PredictSettings, work: Path, tasks: Sequence[Map
     stage = StageSettings(
         tasks=rows.resolve(),
         images=settings.images.resolve(),
+        workspace=settings.workspace,
         model=settings.policy.model_name,
         agent=AgentSettings.from_dict(settings.agent),
         model_revision=settings.policy.revision,

@@ -11,7 +11,7 @@ from lightning_smith.gateway.dispatch import MAX_WINDOW, Finished, RolloutReques
 from lightning_smith.gateway.launch import Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.progress import Progress
-from lightning_smith.rollout.outcome import RolloutRecord, blocked_counts
+from lightning_smith.rollout.outcome import RolloutRecord, blocked_counts, count_disagreements
 
 
 def run_logged(
@@ -57,6 +57,13 @@ def run_logged(
     if blocked := blocked_counts(records):
         counts = ", ".join(f"{count} {kind}" for kind, count in blocked.items())
         print(f"[{stage}] refused commands: {counts}", file=sys.stderr, flush=True)
+    if disagreements := count_disagreements(records):
+        print(
+            f"[{stage}] the grader and SWE-smith's harness disagree on {disagreements} patches, none of them counts "
+            "as solved",
+            file=sys.stderr,
+            flush=True,
+        )
     refuse_invalid(stage, records, log, max_invalid_fraction)
     return records
 

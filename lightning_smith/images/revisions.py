@@ -54,6 +54,14 @@ class Revisions:
         subject = self._git("log", "-1", "--format=%s", self.commit(branch)).decode().strip()
         return f"{branch}~1" if subject == REMOVE_TESTS_MESSAGE else branch
 
+    def right(self, base: str) -> str:
+        """The revision with a task's right code: the one that its bug was put into, `base` having both."""
+        try:
+            before = self.commit(f"{base}~1")
+        except UserError:
+            return MAIN
+        return MAIN if before == self.commit(MAIN) else before
+
     def file_at(self, revision: str, path: str) -> bytes:
         """Content of one file of a commit; UserError if the commit or the file does not exist."""
         try:

@@ -37,6 +37,9 @@ class TrainSettings:
     logs: Path | None = None
     max_rollouts: int = 32
     retries: int = 2
+    workspace: str = "bwrap"
+    tests: str = "image"
+    """As in `StageSettings`."""
 
 
 def train_segment(settings: TrainSettings) -> dict[str, Any]:
@@ -99,6 +102,8 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
     StageSettings(
         tasks=settings.tasks.resolve(),
         images=settings.images.resolve(),
+        workspace=settings.workspace,
+        tests=settings.tests,
         model=policy.model_name,
         model_revision=policy.revision,
         trajectories=(segment.root / "trajectories").resolve(),

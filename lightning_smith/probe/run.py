@@ -39,6 +39,9 @@ class ProbeSettings:
     retries: int = 2
     max_invalid_fraction: float = 0.0
     logs: Path | None = None
+    workspace: str = "bwrap"
+    tests: str = "image"
+    """As in `StageSettings`."""
     agent: str = AGENT_CLASS
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -113,6 +116,8 @@ def write_stage_file(settings: ProbeSettings, tasks: Sequence[str]) -> Path:
     StageSettings(
         tasks=rows.resolve(),
         images=settings.images.resolve(),
+        workspace=settings.workspace,
+        tests=settings.tests,
         model=settings.policy.model_name,
         agent=settings.agent_settings,
         model_revision=settings.policy.revision,

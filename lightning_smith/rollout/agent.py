@@ -28,8 +28,8 @@ from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.grading import GraderError, decide, run_tests
-from lightning_smith.rollout.kinds import open_room
+from lightning_smith.rollout.grading import GraderError, decide, disagreement, run_tests
+from lightning_smith.rollout.kinds import open_plans, open_room
 from lightning_smith.rollout.loop import Episode, run_episode
 from lightning_smith.rollout.outcome import (
     Ending,
@@ -58,9 +58,10 @@ class Stage:
     def __init__(self, settings: StageSettings) -> None:
         self.settings = settings
         self.tasks = TaskFile(settings.tasks)
-        self.room = open_room(settings)
+        self.room = open_room(settings.workspace, settings.images, settings.testbed)
         for name in self.tasks.image_names:
             self.room.image(name)
+        self.plans = open_plans(settings.tests)
         self.store = GradeStore(settings.grades_folder)
 
 
@@ -264,8 +265,15 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) 
                 stage.room.sandbox,
                 timeout_s=stage.settings.agent.grading_timeout_s,
                 scratch=stage.settings.scratch,
+                plans=stage.plans,
+                grade=stage.settings.agent.grade,
             )
             tests = decide(task, run)
+            if tests is Outcome.GRADER_ERROR:
+                error = disagreement(task, run)
+            rollout.record = replace(
+                rollout.record, grade=run.grade, checks=run.checks, harness_resolved=run.harness_resolved
+            )
         except GraderError as failure:
             tests, error = Outcome.GRADER_ERROR, str(failure)
     _decide(rollout, graded=True, tests=tests, error=error)

@@ -58,13 +58,17 @@ class Canary:
 
     def read(self, statuses: Mapping[str, str], returncode: int | None) -> Reading:
         """Whether both tests ended as they must, and the exit status with them."""
-        passing = statuses.get(f"{self.path}::{self.passing}")
-        failing = statuses.get(f"{self.path}::{self.failing}")
+        passing, failing = self._status(statuses, self.passing), self._status(statuses, self.failing)
         if passing not in ("PASSED", None) or failing not in ("FAILED", None):
             return Reading.WRONG
         if passing is None or failing is None:
             return Reading.ABSENT
         return Reading.WRONG if returncode == 0 else Reading.RIGHT
+
+    def _status(self, statuses: Mapping[str, str], name: str) -> str | None:
+        """Of one of the tests, whatever folder the run's ids are relative to."""
+        wanted = f"{self.path}::{name}"
+        return next((status for test, status in statuses.items() if test.endswith(wanted)), None)
 
 
 def official_output(text: str, canary: Canary) -> str:
@@ -83,7 +87,7 @@ def official_returncode(statuses: Mapping[str, str], returncode: int, canary: Ca
     """The exit status that pytest would have had without the canary's failing test."""
     if returncode != 1:
         return returncode
-    others = (status for test, status in statuses.items() if not test.startswith(f"{canary.path}::"))
+    others = (status for test, status in statuses.items() if f"{canary.path}::" not in test)
     return 1 if any(status in FAILING for status in others) else 0
 
 

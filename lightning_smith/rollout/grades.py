@@ -12,15 +12,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
 from lightning_smith.files import dump_json, write_atomic
+from lightning_smith.rollout.task import Grade
 
 _LOCKS = 3
 """Hexadecimal digits of a key that choose its lock: a fixed number of lock files, which are never deleted."""
 
 _WAIT_S = 0.03
+
+
+class Check(StrEnum):
+    """What stands behind the verdict that a patch solves its task, beside the statuses of its tests."""
+
+    CANARY = "canary"
+    """The canary tests read right."""
+    ALTERED = "altered"
+    """Tests with altered expectations failed."""
+    HARNESS = "harness"
+    """SWE-smith's own harness says the same."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +54,15 @@ class TestRun:
     """Whether the run claims what cannot be believed."""
     applied: bool
     """Whether the patch could be applied; without that no test ran."""
+    canary: str = ""
+    """`canary.Reading`; empty if none ran."""
+    grade: Grade = Grade.ALL
+    """Which of the task's tests decide."""
+    pytest: bool = True
+    """Whether the log is one of pytest, else of unittest."""
+    harness_resolved: bool | None = None
+    """What SWE-smith's own harness makes of the log; None if it was not asked."""
+    checks: tuple[Check, ...] = ()
     cached: bool = False
     """Whether an earlier run is told again; `wall_s` is that one's."""
 
@@ -89,11 +111,12 @@ class GradeStore:
             head, _, log = self._path(key).read_bytes().partition(b"\n")
         except FileNotFoundError:
             return None
-        return TestRun(log=log, **json.loads(head), cached=True)
+        values = json.loads(head)
+        return TestRun(**{**values, "log": log, "grade": Grade(values["grade"]), "cached": True})
 
     def _put(self, key: str, run: TestRun) -> None:
         head = asdict(replace(run, log=b""))
-        del head["log"], head["cached"]
+        del head["log"], head["cached"], head["checks"]
         write_atomic(self._path(key), dump_json(head).encode() + b"\n" + run.log)
 
     def _path(self, key: str) -> Path:

@@ -5,10 +5,14 @@
 
 The tree is the image's at `<instance_id>~1`, with the bug and with the tests. The patch is applied without
 the parts that could steer the tests (`protection.py`), the canary's file is added (`canary.py`), and the
-image's test command runs over the files of the task's tests, in a sandbox without network and secrets.
+task's tests run as their plan says (`plan.py`), in a sandbox without network and secrets.
 
 A patch that passes is tested a second time, against tests with altered expectations (`altered.py`). Whatever
 passes there, and would fail with the task's right code, was not earned: the outcome is TAMPERED.
+
+Where SWE-smith's own harness belongs to the plan, it reads the same log, and must call the task solved as well. If
+it does not, there is no verdict: GRADER_ERROR. What it alone calls solved is UNSOLVED. Tests that pytest does not run
+have neither canary nor altered expectations; `TestRun.checks` says what stood behind a verdict.
 
 The log has the form that the official eval scripts print, so that swebench and SWE-smith read the same
 verdict from it: `>>>>> Applied Patch`, the output between its markers, the exit status after them. The
@@ -20,7 +24,6 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -28,14 +31,14 @@ from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
-from lightning_smith.images.build import MAIN
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import REGULAR, TreeFile
 from lightning_smith.rollout.altered import alter
 from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
-from lightning_smith.rollout.grades import GradeStore, RunStore, TestRun
+from lightning_smith.rollout.grades import Check, GradeStore, RunStore, TestRun
 from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
 from lightning_smith.rollout.protection import Protection, restore
 from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import (
@@ -46,13 +49,14 @@ from lightning_smith.rollout.statuses import (
     grader_text,
     plain_text,
     read_statuses,
+    read_unittest,
 )
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.testtree import Sandbox, TestTree, open_test_tree
 
-__all__ = ["GradeStore", "GraderError", "TestRun", "decide", "grade_key", "read_statuses", "run_tests"]
+__all__ = ["GradeStore", "GraderError", "TestRun", "decide", "read_statuses", "run_tests", "statuses_of"]
 
-GRADER_VERSION = 3
+GRADER_VERSION = 4
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"
@@ -63,36 +67,9 @@ EXIT_CODE = ">>>>> Test Exit Code"
 
 _KEEP_BYTES = 8_000_000
 
-TEST_OPTIONS = (
-    "-rA",
-    "--color=no",
-    "--tb=no",
-    "--show-capture=no",
-    "--continue-on-collection-errors",
-    "--maxfail=0",
-)
-"""Added to the image's test command: every test is listed with its error's message, what tests print is not in
-the log, and a module that cannot be imported does not keep the others from running."""
-
-_ENVIRONMENT = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-
 
 class GraderError(UserError):
     """The tests could not be run; says nothing about the patch."""
-
-
-def grade_key(task: RolloutTask, image: Revisions, diff: bytes, timeout_s: float) -> str:
-    """Name of a test run in the store: a sha256 over everything that its verdict depends on."""
-    return hash_json(
-        {
-            "grader": GRADER_VERSION,
-            "instance_id": task.instance_id,
-            "tests": sorted(task.tests),
-            "image": image.digest,
-            "diff": hashlib.sha256(diff).hexdigest(),
-            "timeout_s": timeout_s,
-        }
-    )
 
 
 def run_tests(
@@ -104,30 +81,65 @@ def run_tests(
     *,
     timeout_s: float,
     scratch: Path | None = None,
+    plans: TestPlans | None = None,
+    grade: Grade = Grade.ALL,
 ) -> TestRun:
     """The task's tests on its tree with `diff` applied, from the store if they ran before.
 
-    `timeout_s` bounds the tests' processor time, and `WALL_FACTOR` times it their wall clock; `scratch` is where
-    the tree goes if /dev/shm is full. Raises GraderError if the tests cannot be run.
+    `timeout_s` bounds the tests' processor time where their plan does not, and `WALL_FACTOR` times it their wall
+    clock; `scratch` is where the tree goes if /dev/shm is full. `plans` are those of the images themselves if absent.
+    Raises GraderError if the tests cannot be run.
     """
-    key = grade_key(task, image, diff, timeout_s)
-    base = _base(task, image)
-    tester = _Tester(task, image, base, sandbox, timeout_s, scratch)
+    tester = _Tester.make(task, image, sandbox, timeout_s, scratch, plans or ImageTests(), grade)
+    key = tester.key(diff)
+    # What right code does to the altered tests is found out once for a task.
+    right_key = _altered_key(tester.key(b""))
     try:
-        run = store.run(key, lambda: tester.test(base, diff))
-        if decide(task, run) is not Outcome.SOLVED:
+        run = store.run(key, lambda: tester.test(tester.base, diff))
+        run = replace(run, checks=_checks(run))
+        if not tester.plan.pytest or not (_claims_all(task, run) or _lacks_canary(run)):
             return run
-        # What right code does to the altered tests is found out once for a task.
-        right_key = grade_key(task, image, b"", timeout_s)
-        right = store.run(_altered_key(right_key), lambda: tester.test(MAIN, b"", altered=True))
+        right = store.run(right_key, lambda: tester.test(tester.right, b"", altered=True))
+        if _lacks_canary(run) and right.canary == Reading.ABSENT and right.returncode is not None:
+            run = _without_canary(run)
         must_fail = _with_statuses(task, right, FAILING)
-        if not must_fail:
+        if not must_fail or run.tampered or not _claims_all(task, run):
             return run
-        altered = store.run(_altered_key(key), lambda: tester.test(base, diff, altered=True))
+        altered = store.run(_altered_key(key), lambda: tester.test(tester.base, diff, altered=True))
     except SandboxError as error:
         raise GraderError(str(error)) from None
+    if _lacks_canary(altered) and right.canary == Reading.ABSENT:
+        altered = _without_canary(altered)
     forged = must_fail & _with_statuses(task, altered, PASSING)
-    return _forged(run, sorted(forged)) if forged or altered.tampered else run
+    if forged or altered.tampered:
+        return _forged(run, sorted(forged))
+    return replace(run, checks=(*run.checks, Check.ALTERED))
+
+
+def statuses_of(task: RolloutTask, run: TestRun) -> dict[str, str]:
+    """Status by test id, of those that the log names."""
+    return read_statuses(run.log, task.tests) if run.pytest else read_unittest(run.log, task.tests)
+
+
+def _checks(run: TestRun) -> tuple[Check, ...]:
+    checks = [Check.CANARY] if run.canary == Reading.RIGHT else []
+    return tuple([*checks, Check.HARNESS] if run.harness_resolved else checks)
+
+
+def _claims_all(task: RolloutTask, run: TestRun) -> bool:
+    """Whether the run, taken by itself, solves the task."""
+    return decide(task, replace(run, harness_resolved=None)) is Outcome.SOLVED
+
+
+def _lacks_canary(run: TestRun) -> bool:
+    """Whether the run is disbelieved for nothing but the absence of the canary tests."""
+    return run.tampered and run.canary == Reading.ABSENT
+
+
+def _without_canary(run: TestRun) -> TestRun:
+    """A run of tests among which pytest does not find the canary's file, as it does not with the right code either."""
+    log = run.log.rpartition(f"{TESTS_ERRORED}\n".encode())[0]
+    return replace(run, log=log, tampered=False, canary_ok=run.returncode in (0, 1))
 
 
 def _altered_key(key: str) -> str:
@@ -135,8 +147,9 @@ def _altered_key(key: str) -> str:
 
 
 def _with_statuses(task: RolloutTask, run: TestRun, wanted: frozenset[str]) -> set[str]:
-    statuses = read_statuses(run.log, task.tests)
-    return {test for test in task.tests if statuses.get(test) in wanted}
+    return {test for test, status in statuses_of(task, run).items() if status in wanted}.intersection(
+        task.graded(run.grade).tests
+    )
 
 
 def _forged(run: TestRun, tests: list[str]) -> TestRun:
@@ -147,63 +160,133 @@ def _forged(run: TestRun, tests: list[str]) -> TestRun:
 
 
 def decide(task: RolloutTask, run: TestRun) -> Outcome:
-    """SOLVED if every test of the task passed, TAMPERED if the run cannot be believed, else UNSOLVED.
+    """SOLVED if every test that decides passed, TAMPERED if the run cannot be believed, else UNSOLVED.
 
-    A test that the log does not list did not pass, nor did one that was skipped.
+    A test that the log does not list did not pass, nor did one that was skipped. GRADER_ERROR if the harness that
+    was asked as well does not call the task solved.
     """
     if run.tampered:
         return Outcome.TAMPERED
-    if not run.canary_ok or run.returncode is None:
+    if not run.canary_ok or run.returncode is None or not _passed(task, run.grade, statuses_of(task, run)):
         return Outcome.UNSOLVED
-    return Outcome.SOLVED if _passed(task, read_statuses(run.log, task.tests)) else Outcome.UNSOLVED
+    return Outcome.GRADER_ERROR if run.harness_resolved is False else Outcome.SOLVED
 
 
-def _passed(task: RolloutTask, statuses: dict[str, str]) -> bool:
-    return all(statuses.get(test) in PASSING for test in task.tests)
+def disagreement(task: RolloutTask, run: TestRun) -> str | None:
+    """What the grader and SWE-smith's harness make of one log, if that is not the same."""
+    solved = _claims_all(task, run)
+    if run.harness_resolved is None or run.harness_resolved is solved:
+        return None
+    if solved:
+        return (
+            f"every test of {task.instance_id} passed, but SWE-smith's harness reads that not all did: it cannot grade "
+            "the task, the filter `gradable` drops such ones"
+        )
+    return "SWE-smith's harness alone calls the task solved"
+
+
+def _passed(task: RolloutTask, grade: Grade, statuses: dict[str, str]) -> bool:
+    tests = task.graded(grade).tests
+    return bool(tests) and all(statuses.get(test) in PASSING for test in tests)
 
 
 @dataclass(frozen=True)
 class _Tester:
-    """Runs the tests of a task; `base` is the revision that has the bug and the tests."""
+    """Runs the tests of a task; `base` is the revision with bug and tests, `right` the one before the bug."""
 
     task: RolloutTask
     image: Revisions
     base: str
+    right: str
     sandbox: Sandbox
     timeout_s: float
     scratch: Path | None
+    plans: TestPlans
+    plan: TestPlan
+
+    @classmethod
+    def make(
+        cls,
+        task: RolloutTask,
+        image: Revisions,
+        sandbox: Sandbox,
+        timeout_s: float,
+        scratch: Path | None,
+        plans: TestPlans,
+        grade: Grade,
+    ) -> _Tester:
+        base = _base(task, image)
+        try:
+            plan, right = plans.plan(task, image, grade), image.right(base)
+        except UserError as error:
+            raise GraderError(str(error)) from None
+        return cls(task, image, base, right, sandbox, plan.timeout_s or timeout_s, scratch, plans, plan)
+
+    def key(self, diff: bytes) -> str:
+        """Name of a test run in the store: a sha256 over everything that its verdict depends on."""
+        return hash_json(
+            {
+                "grader": GRADER_VERSION,
+                "instance_id": self.task.instance_id,
+                "tests": [sorted(self.task.fail_to_pass), sorted(self.task.pass_to_pass)],
+                "image": self.image.digest,
+                "diff": hashlib.sha256(diff).hexdigest(),
+                "timeout_s": self.timeout_s,
+                "plan": [self.plan.command, self.plan.paths, self.plan.grade, self.plan.harness],
+            }
+        )
 
     def test(self, revision: str, diff: bytes, *, altered: bool = False) -> TestRun:
         """The tests on the tree of `revision` with `diff` applied, with their expectations altered if asked."""
-        task, image = self.task, self.image
+        task, image, plan = self.task, self.image, self.plan
         with self._pristine(revision) as tree:
             before = tree.stamps()
-            for path in task.test_files:
-                # `main`, which has the right code, may lack them.
-                if revision != MAIN and path not in before:
+            for path in plan.test_files:
+                # The right code's revision may lack them.
+                if revision == self.base and path not in before:
                     raise GraderError(f"{image.image_name} lacks {path} of {task.instance_id} at {revision}")
-            protection = Protection(task.test_files, tree.import_roots, before)
+            protection = Protection(plan.test_files, tree.import_roots, before)
             applied = tree.apply(diff, protection)
             left_out = sorted({*applied.dropped, *restore(tree, before, image, revision, protection)})
             header = [f"left out of the patch: {', '.join(left_out)}"] if left_out else []
             if not applied.ok:
-                log = "\n".join([*header, APPLY_FAILED, plain_text(applied.output)])
-                return TestRun(log.encode(), None, False, 0.0, canary_ok=False, tampered=False, applied=False)
+                log = "\n".join([*header, APPLY_FAILED, plain_text(applied.output)]).encode()
+                return TestRun(
+                    log,
+                    None,
+                    False,
+                    0.0,
+                    False,
+                    tampered=False,
+                    applied=False,
+                    grade=plan.grade,
+                    pytest=plan.pytest,
+                )
             if altered:
                 self._alter(tree)
-            canary, content = Canary.invent(posixpath.dirname(task.test_files[0]), before)
-            tree.write(canary.path, TreeFile(REGULAR, content))
-            command = shlex.join([*image.test_command, *TEST_OPTIONS, *task.test_files, canary.path])
+            canary = None
+            if plan.pytest:
+                canary, content = Canary.invent(posixpath.dirname(plan.test_files[0]), before)
+                tree.write(canary.path, TreeFile(REGULAR, content))
             done = tree.run(
-                f"exec {command}",
-                environment=_ENVIRONMENT,
+                plan.script((canary.path,) if canary else (), before),
+                environment=plan.environment,
                 timeout_s=WALL_FACTOR * self.timeout_s,
                 cpu_s=self.timeout_s,
                 keep_bytes=_KEEP_BYTES,
             )
             if done.limit in (Limit.DISK, Limit.FILES):
                 raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
-            return _judge(task, done, canary, [*header, APPLIED])
+        run = _judge(task, plan, done, canary, [*header, APPLIED])
+        return run if altered else self._ask_harness(run)
+
+    def _ask_harness(self, run: TestRun) -> TestRun:
+        if run.returncode is None:
+            return run
+        try:
+            return replace(run, harness_resolved=self.plans.resolved(self.task, self.plan, run.log))
+        except UserError as error:
+            raise GraderError(str(error)) from None
 
     @contextmanager
     def _pristine(self, revision: str) -> Iterator[TestTree]:
@@ -217,7 +300,7 @@ class _Tester:
 
     def _alter(self, tree: TestTree) -> None:
         """Alter the expectations of the task's tests, in the same way for every patch."""
-        for path in self.task.test_files:
+        for path in self.plan.test_files:
             source = self.image.file_at(self.base, path)
             altered = alter(source, f"{self.task.instance_id} {path}")
             tree.write(path, TreeFile(REGULAR, source if altered is None else altered))
@@ -233,36 +316,45 @@ def _base(task: RolloutTask, image: Revisions) -> str:
         raise GraderError(f"no tree to test {task.instance_id} in: {error}") from None
 
 
-def _judge(task: RolloutTask, done: Completed, canary: Canary, header: list[str]) -> TestRun:
-    """Turn pytest's output into a log and a verdict on its credibility."""
+def _judge(
+    task: RolloutTask, plan: TestPlan, done: Completed, canary: Canary | None, header: list[str]
+) -> TestRun:
+    """Turn a test run's output into a log and a verdict on its credibility."""
     output = grader_text(done.output)
-    statuses = read_statuses(output.encode(), {*task.tests, *_ids(canary)})
-    reading = canary.read(statuses, done.returncode)
-    claims = any(statuses.get(test) in PASSING for test in task.tests)
-    tampered = reading is Reading.WRONG or (reading is Reading.ABSENT and (done.returncode == 0 or claims))
+    statuses = plan.read(output.encode(), {*task.tests, *(_ids(canary) if canary else ())})
     returncode = done.returncode
-    if reading is Reading.RIGHT and returncode is not None:
-        returncode = official_returncode(statuses, returncode, canary)
-        tampered = returncode not in (0, 1) and _passed(task, statuses)
-        output = official_output(output, canary)
+    if canary is None:
+        reading = None
+        tampered = returncode not in (0, 1) and _passed(task, plan.grade, statuses)
+    else:
+        reading = canary.read(statuses, returncode)
+        claims = any(statuses.get(test) in PASSING for test in task.tests)
+        tampered = reading is Reading.WRONG or (reading is Reading.ABSENT and (returncode == 0 or claims))
+        if reading is Reading.RIGHT and returncode is not None:
+            returncode = official_returncode(statuses, returncode, canary)
+            tampered = returncode not in (0, 1) and _passed(task, plan.grade, statuses)
+            output = official_output(output, canary)
     footer = [f"{EXIT_CODE}: {returncode}"] if returncode is not None else []
     if done.stopped is not None:
         tampered = False
         footer += [TESTS_TIMED_OUT if done.timed_out else TESTS_ERRORED, f"stopped: they {done.stopped}"]
     if tampered:
-        footer += [
-            TESTS_ERRORED,
-            f"the canary tests read {reading}: {canary.path} {canary.passing} {canary.failing}",
-        ]
+        why = "the tests ended with an exit status of their own"
+        if canary is not None:
+            why = f"the canary tests read {reading}: {canary.path} {canary.passing} {canary.failing}"
+        footer += [TESTS_ERRORED, why]
     lines = [*header, f"+ : '{START_MARK}'", output.rstrip("\n"), f"+ : '{END_MARK}'", *footer, ""]
     return TestRun(
         log="\n".join(lines).encode(),
         returncode=returncode,
         timed_out=done.timed_out,
         wall_s=done.wall_s,
-        canary_ok=reading is Reading.RIGHT and not tampered,
+        canary_ok=reading in (Reading.RIGHT, None) and not tampered,
         tampered=tampered,
         applied=True,
+        canary="" if reading is None else reading.value,
+        grade=plan.grade,
+        pytest=plan.pytest,
     )
 
 

@@ -11,7 +11,9 @@ from lightning_smith.images.catalogue import ImageCatalogue
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.stage import StageSettings
+from lightning_smith.rollout.plan import ImageTests, TestPlans
+from lightning_smith.rollout.smith import SmithHarness
+from lightning_smith.rollout.stage import SMITH_PYTHON, TESTBED_PYTHON
 from lightning_smith.rollout.testtree import Sandbox
 from lightning_smith.rollout.workspace import BwrapWorkspace
 
@@ -49,14 +51,23 @@ class BwrapRoom:
         return BwrapWorkspace(self.sandbox, image, branch, scratch, keep_bytes=keep_bytes)
 
 
-def open_room(settings: StageSettings) -> Room:
-    """The rooms of a stage; UserError if this machine lacks what they need."""
-    if settings.workspace == "bwrap":
-        return BwrapRoom(settings.images, settings.testbed)
-    if settings.workspace == "docker":
+def open_room(workspace: str, images: Path, testbed_python: Path = TESTBED_PYTHON) -> Room:
+    """Rooms of a kind, with arguments as in `StageSettings`; UserError if this machine lacks what they need."""
+    if workspace == "bwrap":
+        return BwrapRoom(images, testbed_python)
+    if workspace == "docker":
         # Only here: environments without Docker's client run rollouts too.
         from lightning_smith.images.daemon import connect
         from lightning_smith.rollout.docker import DockerRoom, DockerSandbox
 
-        return DockerRoom(DockerSandbox.find(connect(), settings.images))
-    raise UserError(f"the workspace {settings.workspace!r} is unknown: it is bwrap or docker")
+        return DockerRoom(DockerSandbox.find(connect(), images))
+    raise UserError(f"the workspace {workspace!r} is unknown: it is bwrap or docker")
+
+
+def open_plans(tests: str, smith_python: Path = SMITH_PYTHON) -> TestPlans:
+    """Who says how tasks are tested, with arguments as in `StageSettings`; UserError if they cannot be asked."""
+    if tests == "image":
+        return ImageTests()
+    if tests == "smith":
+        return SmithHarness.start(smith_python)
+    raise UserError(f"the tests {tests!r} are unknown: it is image or smith")

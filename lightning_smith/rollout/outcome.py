@@ -117,6 +117,8 @@ class RolloutRecord:
     Times are seconds of wall clock; `model_s` is spent waiting for the policy, `grade_s` in tests.
     `prompt_tokens` adds up the prompts of all turns, `max_prompt_tokens` is the longest one. `blocked` counts
     refused commands by kind (`guard.Kind`), `opaque` commands whose text does not say what they start.
+    Of a graded patch: `grade` says which tests decided (`task.Grade`), `checks` what stands behind the verdict
+    (`grades.Check`), and `harness_resolved` what SWE-smith's own harness made of the same log, if it was asked.
     """
 
     instance_id: str
@@ -140,6 +142,9 @@ class RolloutRecord:
     max_prompt_tokens: int = 0
     blocked: Mapping[str, int] = field(default_factory=dict)
     opaque: int = 0
+    grade: str | None = None
+    checks: tuple[str, ...] = ()
+    harness_resolved: bool | None = None
 
     def __post_init__(self) -> None:
         if self.outcome in INVALID_OUTCOMES and self.reward is not None:
@@ -156,6 +161,7 @@ class RolloutRecord:
             **asdict(self),
             "outcome": self.outcome.value if self.outcome else None,
             "blocked": dict(self.blocked),
+            "checks": list(self.checks),
         }
 
     @classmethod
@@ -166,7 +172,7 @@ class RolloutRecord:
             raise UserError(f"rollout record of {row.get('instance_id')} has an unknown key {unknown[0]!r}")
         try:
             outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
-            return cls(**{**row, "outcome": outcome})
+            return cls(**{**row, "outcome": outcome, "checks": tuple(row.get("checks", ()))})
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"rollout record of {row.get('instance_id')} is malformed: {error}") from None
 
@@ -177,6 +183,16 @@ def blocked_counts(records: Iterable[RolloutRecord]) -> dict[str, int]:
     for record in records:
         counts.update(record.blocked)
     return dict(sorted(counts.items()))
+
+
+def count_disagreements(records: Iterable[RolloutRecord]) -> int:
+    """Rollouts of whose tests' log the grader and SWE-smith's harness made different things. None was solved."""
+    return sum(
+        record.outcome is not Outcome.SOLVED
+        if record.harness_resolved
+        else record.harness_resolved is False and record.outcome is Outcome.GRADER_ERROR
+        for record in records
+    )
 
 
 def rollout_seed(run_seed: int, instance_id: str, sample: int) -> int:

@@ -17,6 +17,7 @@ from typing import Any, Self
 import lightning_smith
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
+from lightning_smith.rollout.task import Grade
 
 STAGE_FILE_VARIABLE = "LS_STAGE_FILE"
 
@@ -25,6 +26,8 @@ WALL_FACTOR = 4
 at so many times that."""
 
 REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
+TESTBED_PYTHON = REPOSITORY / "envs/testbed/.venv/bin/python"
+SMITH_PYTHON = REPOSITORY / "envs/smith/.venv/bin/python"
 
 
 @dataclass(frozen=True)
@@ -42,15 +45,19 @@ class AgentSettings:
     instance_template: str
     """`{problem_statement}` stands for the task's; no other braces mean anything."""
     max_blocked: int = 20
+    grade: Grade = Grade.ALL
+    """Which of a task's tests decide."""
     thinking: bool | None = None
     """Sent as `chat_template_kwargs.enable_thinking`; None sends nothing, for endpoints that refuse the field."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """UserError for a missing or unknown key, or a limit that is not positive."""
-        settings = _from_dict(cls, values, "agent")
+        if (grade := values.get("grade", Grade.ALL)) not in tuple(Grade):
+            raise UserError(f"agent.grade is {grade!r}: it must be {' or '.join(Grade)}")
+        settings = _from_dict(cls, {**values, "grade": Grade(grade)}, "agent")
         for name, value in asdict(settings).items():
-            if name != "thinking" and not name.endswith("_template") and not value > 0:
+            if name not in ("thinking", "grade") and not name.endswith("_template") and not value > 0:
                 raise UserError(f"agent.{name} is {value}: it must be above 0")
         if "{problem_statement}" not in settings.instance_template:
             raise UserError("agent.instance_template lacks {problem_statement}: the policy would see no task")
@@ -96,6 +103,9 @@ class StageSettings:
     """More fields of each request to the policy."""
     workspace: str = "bwrap"
     """Where commands and tests run: bwrap, over local images, or docker, over images of a Docker daemon."""
+    tests: str = "image"
+    """Who says how a task is tested: the image itself, or smith, SWE-smith's profile of its repository, whose own
+    harness then has to call a patch solved as well."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -122,7 +132,7 @@ class StageSettings:
 
     @property
     def testbed(self) -> Path:
-        return self.testbed_python or REPOSITORY / "envs/testbed/.venv/bin/python"
+        return self.testbed_python or TESTBED_PYTHON
 
 
 def _from_dict[T](kind: type[T], values: Mapping[str, Any], name: str) -> T:

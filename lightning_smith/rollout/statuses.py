@@ -1,6 +1,7 @@
 """Which test ended how, read from a log of pytest.
 
 read_statuses(log) -> {"tests/test_a.py::test_one[a - b]": "PASSED", ...}
+read_unittest(log, known) reads a log of `python -m unittest --verbose` instead.
 
 Two kinds of lines are read: those of the short summary (`pytest -rA`), `STATUS id - reason`, and those of
 `pytest --verbose`, `id STATUS [ 50%]`. Ids may hold blanks, " - ", brackets and status words. Only LF ends a
@@ -38,6 +39,17 @@ _SUMMARY_LINE = re.compile(f"({_STATUS.pattern}) (.+)")
 _VERBOSE_END = re.compile(r"( \(.*\))? *(\[ *\d+%\])?")
 _SUMMARY_HEADER = re.compile(r"=+ short test summary info =+")
 _COUNTS = re.compile(r"(=+ )?(no tests ran|\d+ [a-z]+(, \d+ [a-z]+)*) in [\d.]+s( \([\d:]+\))?( =+)?")
+_HEADING = re.compile("(ERROR|FAIL): (.+)")
+_UNITTEST_STATUSES = {
+    "ok": "PASSED",
+    "expected failure": "XFAIL",
+    "unexpected success": "XPASS",
+    "skipped": "SKIPPED",
+    "FAIL": "FAILED",
+    "ERROR": "ERROR",
+}
+_UNITTEST_STATUS = re.compile("(?:ok|expected failure|unexpected success|FAIL|ERROR)$|skipped(?= )")
+_UNITTEST_END = re.compile(r"(OK|FAILED)( \(.*\))?")
 _FOLDED_SKIP = re.compile(r"\[\d+\] ")
 
 
@@ -60,6 +72,32 @@ def read_statuses(log: bytes, known: Collection[str] = ()) -> dict[str, str]:
         known_status = statuses.get(test, WORST_FIRST[-1])
         statuses[test] = min(status, known_status, key=WORST_FIRST.index)
     return statuses
+
+
+def read_unittest(log: bytes, known: Collection[str]) -> dict[str, str]:
+    """Status by test id in a log of `unittest --verbose`, of `known` ids alone: whatever else is no id of theirs.
+
+    A line is an id with its status; headings of failures name the id too. A log without the last line of a run
+    that agrees with these says nothing.
+    """
+    text = plain_text(log)
+    if START_MARK in text and END_MARK in text:
+        text = text.split(START_MARK, 1)[1].split(END_MARK, 1)[0]
+    ids, statuses = set(known), dict[str, str]()
+    lines = text.split("\n")
+    for line in lines:
+        test, dots, said = line.rpartition(" ... ")
+        if (heading := _HEADING.fullmatch(line)) is not None:
+            test, status = heading[2], _UNITTEST_STATUSES[heading[1]]
+        elif dots and (word := _UNITTEST_STATUS.match(said)) is not None:
+            status = _UNITTEST_STATUSES[word[0]]
+        else:
+            continue
+        if test in ids:
+            statuses[test] = min(status, statuses.get(test, WORST_FIRST[-1]), key=WORST_FIRST.index)
+    ends = [match for line in lines if (match := _UNITTEST_END.fullmatch(line)) is not None]
+    failed = not FAILING.isdisjoint(statuses.values())
+    return statuses if len(ends) == 1 and (ends[0][1] == "FAILED" or not failed) else {}
 
 
 def plain_text(log: bytes) -> str:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import parse_row
+
+
+class Grade(StrEnum):
+    """Which of a task's tests decide whether it is solved."""
+
+    ALL = "all"
+    FAIL_TO_PASS = "fail_to_pass"
+    """FAIL_TO_PASS, and of PASS_TO_PASS what is in the same files."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,8 @@ class RolloutTask:
     problem_statement: str
     fail_to_pass: tuple[str, ...]
     pass_to_pass: tuple[str, ...]
+    repo: str = ""
+    """As SWE-smith's profiles are called."""
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], where: str = "a task") -> RolloutTask:
@@ -33,7 +44,8 @@ class RolloutTask:
             raise UserError(f"{where} is not a SWE-smith row ({type(error).__name__} {error})") from None
         if not instance_id or "/" in instance_id or instance_id.startswith("."):
             raise UserError(f"{where} has the instance id {instance_id!r}, which is no name of a folder")
-        return cls(instance_id, image_name, row.get("problem_statement") or "", fail_to_pass, pass_to_pass)
+        statement, repo = row.get("problem_statement") or "", row.get("repo") or ""
+        return cls(instance_id, image_name, statement, fail_to_pass, pass_to_pass, repo)
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -43,7 +55,18 @@ class RolloutTask:
     @property
     def test_files(self) -> tuple[str, ...]:
         """Files of the tests that must pass, in the order in which the ids name them first."""
-        return tuple(dict.fromkeys(test.partition("::")[0] for test in self.tests))
+        return tuple(dict.fromkeys(map(_file, self.tests)))
+
+    def graded(self, grade: Grade) -> RolloutTask:
+        """The task with the tests alone that decide."""
+        if grade is Grade.ALL:
+            return self
+        files = set(map(_file, self.fail_to_pass))
+        return replace(self, pass_to_pass=tuple(test for test in self.pass_to_pass if _file(test) in files))
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def _ids(value: Any) -> tuple[str, ...]:

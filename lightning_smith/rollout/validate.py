@@ -1,6 +1,6 @@
 """Whether tasks are what they say: the gold patch passes and no patch at all does not, several times over.
 
-    rooms = LocalRooms(images, timeout_s=15, scratch=scratch)
+    rooms = local_rooms(images, timeout_s=15, scratch=scratch)
     validate(lambda: buggy_tasks(shards, wanted), rooms, ValidationLog(path), runs=2, workers=2, total=len(wanted))
 
 A run takes the way of a rollout: a workspace at the task's branch, where the bug's patch is reversed by a command
@@ -24,18 +24,18 @@ from typing import Protocol
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
-from lightning_smith.images.catalogue import ImageCatalogue
 from lightning_smith.progress import Progress
-from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import FreshRuns, TestRun
-from lightning_smith.rollout.grading import GRADER_VERSION, decide, run_tests
+from lightning_smith.rollout.grading import GRADER_VERSION, decide, disagreement, run_tests, statuses_of
+from lightning_smith.rollout.kinds import BwrapRoom, Room
 from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.plan import ImageTests, TestPlans
 from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.stage import REPOSITORY
-from lightning_smith.rollout.statuses import PASSING, read_statuses
+from lightning_smith.rollout.stage import TESTBED_PYTHON
+from lightning_smith.rollout.statuses import PASSING
 from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.workspace import BwrapWorkspace, Observation, Workspace
+from lightning_smith.rollout.workspace import Observation, Workspace
 from lightning_smith.tasks.columns import SCHEMA, iter_batches
 from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord
 
@@ -43,6 +43,7 @@ _EXAMPLES = 5
 _REVERSE_TIMEOUT_S = 120.0
 _WINDOW_FACTOR = 4
 _LINE = 76
+_KEEP_BYTES = 100_000
 
 # The ways in which SWE-smith's harness applies a gold patch: git, or else patch with some tolerance. Without
 # --forward the latter would put the bug into a tree that lacks it ("Unreversed patch detected! Ignoring -R.").
@@ -86,41 +87,53 @@ class Rooms(Protocol):
         ...
 
 
-class LocalRooms:
-    """Rooms in bubblewrap, over the images under one folder.
+class TaskRooms:
+    """Rooms of one kind of workspace.
 
     Args:
-        images: folder of the local images.
+        room: workspaces and grader.
+        plans: who says how tasks are tested.
         timeout_s: as in `grading.run_tests`.
         scratch: where trees go if /dev/shm is full.
-        testbed_python: interpreter that the tests run with; that of envs/testbed if absent.
     """
 
-    def __init__(
-        self, images: Path, *, timeout_s: float, scratch: Path, testbed_python: Path | None = None
-    ) -> None:
+    def __init__(self, room: Room, plans: TestPlans, *, timeout_s: float, scratch: Path) -> None:
         self.timeout_s = timeout_s
-        self._images, self._scratch = ImageCatalogue(images), scratch
-        self._sandbox = Bwrap.find(testbed_python or REPOSITORY / "envs/testbed/.venv/bin/python")
+        self._room, self._plans, self._scratch = room, plans, scratch
         self._store = FreshRuns()
 
     def image_digest(self, task: RolloutTask) -> str:
-        return self._images[task.image_name].digest
+        return self._room.image(task.image_name).digest
 
     @contextmanager
     def workspace(self, task: RolloutTask) -> Iterator[Workspace]:
-        image = self._images[task.image_name]
+        image = self._room.image(task.image_name)
         with (
             Scratch(self._scratch) as scratch,
-            BwrapWorkspace(self._sandbox, image, task.instance_id, scratch / "validation") as workspace,
+            self._room.workspace(
+                image, task.instance_id, scratch / "validation", keep_bytes=_KEEP_BYTES
+            ) as workspace,
         ):
             yield workspace
 
     def test(self, task: RolloutTask, diff: bytes) -> TestRun:
-        image = self._images[task.image_name]
         return run_tests(
-            task, image, diff, self._store, self._sandbox, timeout_s=self.timeout_s, scratch=self._scratch
+            task,
+            self._room.image(task.image_name),
+            diff,
+            self._store,
+            self._room.sandbox,
+            timeout_s=self.timeout_s,
+            scratch=self._scratch,
+            plans=self._plans,
         )
+
+
+def local_rooms(
+    images: Path, *, timeout_s: float, scratch: Path, testbed_python: Path = TESTBED_PYTHON
+) -> TaskRooms:
+    """Rooms in bubblewrap, over the images under one folder; the tests run with envs/testbed's Python if not told."""
+    return TaskRooms(BwrapRoom(images, testbed_python), ImageTests(), timeout_s=timeout_s, scratch=scratch)
 
 
 def buggy_tasks(shards: Iterable[Path], wanted: set[str]) -> Iterator[BuggyTask]:
@@ -241,6 +254,8 @@ def validate_once(buggy: BuggyTask, patch: Patch, run: int, rooms: Rooms) -> Val
             tested = rooms.test(task, diff)
             outcome = decide(task, tested)
             error = None if tested.applied else "the diff of the workspace does not apply in the grader"
+            if outcome is Outcome.GRADER_ERROR:
+                error = disagreement(task, tested)
     except DiffRefusedError as refused:
         error = str(refused)
     except UserError as failure:
@@ -250,7 +265,7 @@ def validate_once(buggy: BuggyTask, patch: Patch, run: int, rooms: Rooms) -> Val
             raise
         outcome, error = Outcome.GRADER_ERROR, f"{type(failure).__name__}: {failure}"
     tests = dict.fromkeys(task.tests)
-    statuses = read_statuses(tested.log, tests) if tested is not None else {}
+    statuses = statuses_of(task, tested) if tested is not None else {}
     passed = sorted(test for test in tests if statuses.get(test) in PASSING)
     failed = [test for test in tests if statuses.get(test) not in PASSING] if tested is not None else []
     if tested is not None and tested.timed_out:

@@ -25,7 +25,13 @@ from typing import Any, Protocol
 from lightning_smith.errors import UserError
 from lightning_smith.files import append_jsonl, cut_torn_line, read_json, read_jsonl, write_json, write_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord, blocked_counts, rollout_seed
+from lightning_smith.rollout.outcome import (
+    Outcome,
+    RolloutRecord,
+    blocked_counts,
+    count_disagreements,
+    rollout_seed,
+)
 from lightning_smith.training.advantages import step_advantages
 from lightning_smith.training.checkpoint import newest_whole, write_checkpoint
 from lightning_smith.training.recipes import Recipe
@@ -320,6 +326,7 @@ def _update(segment: Segment, step: int, learner: Learner, finished: Sequence[Fi
         "masked_rows": dict(faults),
         "outcomes": _outcomes(finished),
         "blocked": blocked_counts(result.record for result in finished),
+        "harness_disagreements": count_disagreements(result.record for result in finished),
         "mean_turns": round(turns / max(1, len(rollouts)), 3),
         "update_s": round(time.monotonic() - started, 3),
         **learned,

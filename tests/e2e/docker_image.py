@@ -38,7 +38,9 @@ C_LIBRARY = ("libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.s
 ACTIVATE = """\
 export CONDA_PREFIX=/opt/miniconda3/envs/testbed CONDA_DEFAULT_ENV=testbed
 export PATH=/opt/miniconda3/envs/testbed/bin:/opt/miniconda3/condabin:$PATH
+conda() { :; }
 """
+PYTEST = f"#!/{TESTBED}/bin/python\nimport sys\nimport pytest\nsys.exit(pytest.main())\n"
 _LEFT_OUT = re.compile(
     r"(^|/)(test|tests|idlelib|ensurepip|tkinter|turtledemo|lib2to3|site-packages|config-[^/]*)(/|$)|\.opt-[12]\.pyc$|\.a$"
 )
@@ -144,6 +146,7 @@ def _python(tree: Tree) -> None:
     tree.add(python, f"{TESTBED}/bin/{version}")
     for name in ("python", "python3"):
         tree.link(f"{TESTBED}/bin/{name}", version)
+    tree.text(f"{TESTBED}/bin/pytest", PYTEST, 0o755)
     tree.libraries_of(python)
     tree.add(library, f"{TESTBED}/lib/{version}", leave_out=_LEFT_OUT)
     for extension in (library / "lib-dynload").glob("*.so"):

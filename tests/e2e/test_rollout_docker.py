@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import docker_image
@@ -301,4 +300,4 @@ def test_whole_rollouts(daemon: Daemon, docker_image_name: str, tmp_path: Path) 
     assert outcome("echo more >> README") is Outcome.UNSOLVED
     assert nothing_but(daemon, before)
     with pytest.raises(UserError, match=r"the workspace 'pod' is unknown: it is bwrap or docker"):
-        open_room(replace(settings, workspace="pod"))
+        open_room("pod", settings.images)

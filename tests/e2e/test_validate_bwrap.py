@@ -27,8 +27,9 @@ from lightning_smith.images.names import image_key
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.validate import (
     BuggyTask,
-    LocalRooms,
+    TaskRooms,
     buggy_tasks,
+    local_rooms,
     validate,
     validate_once,
 )
@@ -134,13 +135,13 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def rooms(images: Path, tmp_path_factory: pytest.TempPathFactory) -> LocalRooms:
-    return LocalRooms(images, timeout_s=30, scratch=tmp_path_factory.mktemp("scratch"))
+def rooms(images: Path, tmp_path_factory: pytest.TempPathFactory) -> TaskRooms:
+    return local_rooms(images, timeout_s=30, scratch=tmp_path_factory.mktemp("scratch"))
 
 
 def run(
     shard: Path,
-    rooms: LocalRooms,
+    rooms: TaskRooms,
     log: Path,
     names: list[str],
     *,
@@ -160,7 +161,7 @@ def run(
     )
 
 
-def test_each_kind_of_wrong_task_has_its_own_reason(tmp_path: Path, rooms: LocalRooms) -> None:
+def test_each_kind_of_wrong_task_has_its_own_reason(tmp_path: Path, rooms: TaskRooms) -> None:
     shard = write_release(tmp_path / "a.parquet", *TASKS)
     records = run(shard, rooms, tmp_path / "log.jsonl", list(EXPECTED), runs=2)
     assert len(records) == 2 * 2 * len(EXPECTED)
@@ -176,7 +177,7 @@ def test_each_kind_of_wrong_task_has_its_own_reason(tmp_path: Path, rooms: Local
     assert "lacks tests/test_absent.py" in (by_key["no_such_file", Patch.EMPTY, 0].error or "")
 
 
-def test_a_task_whose_tests_throw_coins_is_flaky(tmp_path: Path, rooms: LocalRooms) -> None:
+def test_a_task_whose_tests_throw_coins_is_flaky(tmp_path: Path, rooms: TaskRooms) -> None:
     """All twenty runs agree once in 260,000 times."""
     shard = write_release(tmp_path / "a.parquet", "flaky")
     records = run(shard, rooms, tmp_path / "log.jsonl", ["flaky"], runs=10)
@@ -185,7 +186,7 @@ def test_a_task_whose_tests_throw_coins_is_flaky(tmp_path: Path, rooms: LocalRoo
 
 
 def test_tests_that_never_end_are_stopped_and_the_gold_patch_fails(tmp_path: Path, images: Path) -> None:
-    rooms = LocalRooms(images, timeout_s=1, scratch=tmp_path / "scratch")
+    rooms = local_rooms(images, timeout_s=1, scratch=tmp_path / "scratch")
     shard = write_release(tmp_path / "a.parquet", "slow")
     records = run(shard, rooms, tmp_path / "log.jsonl", ["slow"], runs=1)
     assert verdict(records) == "gold_fails"
@@ -193,7 +194,7 @@ def test_tests_that_never_end_are_stopped_and_the_gold_patch_fails(tmp_path: Pat
 
 
 def test_what_is_in_the_log_is_not_run_again_unless_its_inputs_changed(
-    tmp_path: Path, images: Path, rooms: LocalRooms
+    tmp_path: Path, images: Path, rooms: TaskRooms
 ) -> None:
     shard = write_release(tmp_path / "a.parquet", "right", "empty_passes", "no_such_file")
     log, names = tmp_path / "log.jsonl", ["right", "empty_passes", "no_such_file"]
@@ -206,18 +207,18 @@ def test_what_is_in_the_log_is_not_run_again_unless_its_inputs_changed(
     third = log.read_bytes()
     assert third.startswith(second) and third.count(b"\n") == 8, "only runs without a verdict are repeated"
     assert len(again) == 6
-    run(shard, LocalRooms(images, timeout_s=31, scratch=tmp_path / "s"), log, names[:1], runs=1)
+    run(shard, local_rooms(images, timeout_s=31, scratch=tmp_path / "s"), log, names[:1], runs=1)
     assert log.read_bytes().count(b"\n") == 10, "another time limit asks for new runs"
 
 
 def test_an_image_that_is_absent_stops_the_stage_at_once(tmp_path: Path) -> None:
     shard = write_release(tmp_path / "a.parquet", "right")
-    rooms = LocalRooms(tmp_path / "none", timeout_s=30, scratch=tmp_path / "scratch")
+    rooms = local_rooms(tmp_path / "none", timeout_s=30, scratch=tmp_path / "scratch")
     with pytest.raises(UserError, match=r"there is no image at .*gauge\.0badcafe"):
         run(shard, rooms, tmp_path / "log.jsonl", ["right"], runs=1)
 
 
-def test_too_many_runs_without_a_verdict_stop_the_stage(tmp_path: Path, rooms: LocalRooms) -> None:
+def test_too_many_runs_without_a_verdict_stop_the_stage(tmp_path: Path, rooms: TaskRooms) -> None:
     shard = write_release(tmp_path / "a.parquet", "right", "no_such_file")
     log, names = tmp_path / "log.jsonl", ["right", "no_such_file"]
     with pytest.raises(UserError, match=r"2 of 4 test runs have no verdict .*: 40\.0%.*no_such_file"):
@@ -229,7 +230,7 @@ def test_too_many_runs_without_a_verdict_stop_the_stage(tmp_path: Path, rooms: L
     assert len(run(shard, rooms, log, names, runs=1, max_invalid_fraction=0.5)) == 4
 
 
-def test_patches_of_any_bytes_go_through_the_workspace(rooms: LocalRooms) -> None:
+def test_patches_of_any_bytes_go_through_the_workspace(rooms: TaskRooms) -> None:
     """CR LF, no line end at the end, a here-document's end: reversed as they are."""
     (buggy,) = (
         BuggyTask(task.task, task.bug.removesuffix(b"\n") if task.task.instance_id.endswith("right") else b"")
@@ -298,4 +299,4 @@ def test_a_workspace_that_this_version_lacks_is_named() -> None:
     from lightning_smith.backends import validation_rooms
 
     with pytest.raises(UserError, match=r"cannot be validated with backends\.workspace=pod"):
-        validation_rooms("pod", Path("images"), timeout_s=1, scratch=Path("scratch"))
+        validation_rooms("pod", Path("images"), tests="image", timeout_s=1, scratch=Path("scratch"))
