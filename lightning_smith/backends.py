@@ -23,6 +23,12 @@ AVAILABLE: dict[str, frozenset[str]] = {
 }
 """Implementations that this version has, by key of `backends`."""
 
+AVAILABLE_IN: dict[tuple[str, str], frozenset[str]] = {
+    # Images of the evaluation set have no branch of an instance's name, which is where a container starts.
+    ("predict", "workspace"): frozenset({"bwrap"}),
+}
+"""Where a rule has fewer of them: by rule and key."""
+
 USED_BY: dict[str, tuple[str, ...]] = {
     "download_shard": ("hub",),
     "download_verified": ("hub",),
@@ -51,11 +57,12 @@ def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
     """Raise UserError for the first rule about to run whose configured backend this version lacks."""
     for rule in sorted(set(rules)):
         for key in USED_BY.get(rule, ()):
-            if backends[key] not in AVAILABLE[key]:
-                have = " and ".join(sorted(AVAILABLE[key]))
+            available = AVAILABLE_IN.get((rule, key), AVAILABLE[key])
+            if backends[key] not in available:
+                have = " and ".join(sorted(available))
                 raise UserError(
                     f"rule {rule} is configured with backends.{key}={backends[key]}, which this version does not "
-                    f"have (it has {have}): run the miniature with `uv run snakemake --profile mini`, or ask for a "
+                    f"have there (it has {have}): run the miniature with `uv run snakemake --profile mini`, or ask for a "
                     f"target that stops before {rule} (snakemake --list-target-rules)"
                 )
 

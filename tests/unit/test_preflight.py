@@ -130,6 +130,13 @@ def test_a_missing_backend_is_refused_before_anything_starts() -> None:
         refuse_missing(["probe"], PUBLISHED["backends"])
 
 
+def test_predictions_in_containers_are_refused_though_other_rollouts_run_there() -> None:
+    backends = {**PUBLISHED["backends"], "workspace": "docker", "runner": "local", "policy": "torch"}
+    refuse_missing(["probe", "validate_tasks"], backends)
+    with pytest.raises(UserError, match=r"rule predict .* backends\.workspace=docker, .* \(it has bwrap\)"):
+        refuse_missing(["predict"], backends)
+
+
 def test_the_miniature_uses_only_backends_that_exist() -> None:
     mini = laid_over(PUBLISHED, yaml.safe_load((ROOT / "config" / "mini.yaml").read_text()))
     refuse_missing(USED_BY, mini["backends"])
