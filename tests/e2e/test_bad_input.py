@@ -192,8 +192,8 @@ def foreign(folder: Path, store: Path, patch: bytes) -> Outcome:
     )
     stage = Stage(settings)
     task = stage.tasks[tiny_image.TASK]
-    image = stage.images[task.image_name]
-    return decide(task, run_tests(task, image, patch, GradeStore(store), stage.sandbox, timeout_s=60))
+    image = stage.room.image(task.image_name)
+    return decide(task, run_tests(task, image, patch, GradeStore(store), stage.room.sandbox, timeout_s=60))
 
 
 @pytest.mark.parametrize(
