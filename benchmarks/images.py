@@ -137,7 +137,7 @@ def measure(daemon: Daemon, folder: Path, images: int, theirs: int) -> dict[str,
     unshared = disk_ratio(
         daemon, root, names, lambda name: add_layer(daemon, daemon.image(name), layer, share=False)
     )
-    daemon.api.prune_images({"dangling": False})
+    daemon.api.remove_image(layer.stage, force=True)
     made: list[float] = []
     proved: list[float] = []
     sizes = [used_bytes(root)]

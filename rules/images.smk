@@ -4,7 +4,9 @@ INPUTS   {data}/raw/train-*.parquet, {data}/verified.parquet, registries
 OUTPUTS  {data}/image_names/{set}.tsv, {data}/images/{image}.json, {data}/images_{set}.tsv
 """
 
+from lightning_smith.files import hash_json
 from lightning_smith.images.layer import harness_files
+from lightning_smith.images.needed import choose, read_names
 from lightning_smith.images.state import ImageStates
 
 IMAGE_SETS = {"release": RAW, "verified": [EVALUATION_SET]}
@@ -17,18 +19,28 @@ def set_of(image):
     return "verified" if image.startswith("sweb.eval.") else "release"
 
 
-def wanted_images(name):
-    """Keys of the images of a data set that are to be prepared, known once the data set is there."""
-    table = checkpoints.list_image_names.get(set=name).output[0]
-    return [line.split("\t")[0] for line in Path(table).read_text().splitlines()]
-
-
-def only_flag(wildcards):
-    """The images that the configuration restricts preparation to."""
+def only_of(name):
+    """Keys of one data set that images.only restricts preparation to; empty for all."""
     only = config["images"]["only"]
     names = [only] if isinstance(only, str) else only or []
-    names = [name for name in names if set_of(image_key(name)) == wildcards.set]
-    return " ".join(["--only", *names]) if names else ""
+    return [key for key in map(image_key, names) if set_of(key) == name]
+
+
+def wanted_images(name):
+    """Keys of the images of a data set that are to be prepared, known once the data set is there."""
+    table = Path(checkpoints.list_image_names.get(set=name).output[0])
+    with exit_on_user_error():
+        return choose(read_names(table), only_of(name))
+
+
+def manifests_of(name):
+    """Manifests of the wanted images of a data set."""
+    return [f"{DATA}/images/{key}.json" for key in wanted_images(name)]
+
+
+def plan_of(name):
+    """The plan of what is wanted of a data set; another choice of images has another plan."""
+    return f"{WORK}/image_plans/{name}-{hash_json(only_of(name))[:8]}.json"
 
 
 def source_flags():
@@ -51,12 +63,10 @@ checkpoint list_image_names:
         set="release|verified",
     resources:
         machine="any",
-    params:
-        only=only_flag,
     message:
         "list the images of the {wildcards.set} set"
     shell:
-        "python scripts/list_image_names.py --datasets {input:q} {params.only} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/list_image_names.py --datasets {input:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule plan_images:
@@ -64,16 +74,21 @@ rule plan_images:
     input:
         f"{DATA}/image_names/{{set}}.tsv",
     output:
-        f"{WORK}/image_plans/{{set}}.json",
+        f"{WORK}/image_plans/{{set}}-{{choice}}.json",
     log:
-        f"{LOGS}/plan_images/{{set}}.log",
+        f"{LOGS}/plan_images/{{set}}-{{choice}}.log",
+    priority: 100  # before the first pull
     resources:
         machine="docker",
         sources=source_flags(),
+    params:
+        only=lambda wildcards: (
+            " ".join(["--only", *only]) if (only := only_of(wildcards.set)) else ""
+        ),
     message:
         "plan the images of the {wildcards.set} set"
     shell:
-        "python scripts/plan_images.py --names {input:q} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/plan_images.py --names {input:q} {params.only} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule agent_layer:
@@ -102,9 +117,6 @@ rule prepare_image:
             f"{DATA}/image_names/{set_of(wildcards.image)}.tsv"
         ),
         layer=rules.agent_layer.output,
-        plan=lambda wildcards: ancient(
-            f"{WORK}/image_plans/{set_of(wildcards.image)}.json"
-        ),
         state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
     output:
         f"{DATA}/images/{{image}}.json",
@@ -114,6 +126,8 @@ rule prepare_image:
         machine="docker",
         pulls=1,
         sources=source_flags(),
+        # No input: another choice of images must not make all of them again.
+        plan=lambda wildcards: plan_of(set_of(wildcards.image)),
     params:
         python=config["images"]["agent_python"],
         agent=f"{WORK}/agent",
@@ -127,7 +141,7 @@ rule prepare_image:
     message:
         "prepare {wildcards.image}"
     shell:
-        "python scripts/prepare_image.py --key {wildcards.image} --names {input.names:q} --plan {input.plan:q}"
+        "python scripts/prepare_image.py --key {wildcards.image} --names {input.names:q} --plan {resources.plan:q}"
         " {resources.sources} --agent {params.agent:q} --agent-python {params.python:q} {params.push} {params.share}"
         " --failure {params.failures:q}/{wildcards.image}.txt --out {output:q} 2>&1 | tee -i {log:q}"
 
@@ -135,9 +149,7 @@ rule prepare_image:
 rule images_table:
     """Collect the manifests of a data set's images in one table."""
     input:
-        lambda wildcards: expand(
-            f"{DATA}/images/{{image}}.json", image=wanted_images(wildcards.set)
-        ),
+        lambda wildcards: manifests_of(wildcards.set),
     output:
         f"{DATA}/images_{{set}}.tsv",
     log:
@@ -153,12 +165,18 @@ rule images_table:
 rule prepare_images:
     """Every image that the release names, ready at the Docker daemon as <image>:openai."""
     input:
+        plan_of("release"),
         f"{DATA}/images_release.tsv",
+        # Named here too: a manifest that is missing does not make a table that exists anew.
+        lambda wildcards: manifests_of("release"),
     localrule: True
 
 
 rule prepare_verified_images:
     """Every image that the evaluation set names, ready at the Docker daemon as <image>:openai."""
     input:
+        plan_of("verified"),
         f"{DATA}/images_verified.tsv",
+        # Named here too: a manifest that is missing does not make a table that exists anew.
+        lambda wildcards: manifests_of("verified"),
     localrule: True

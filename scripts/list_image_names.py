@@ -13,14 +13,13 @@ from lightning_smith.images.needed import names_text, needed
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--datasets", type=Path, nargs="+", required=True, help="tasks, .jsonl or .parquet")
-    parser.add_argument("--only", nargs="+", help="keys or names of images; the others are left out")
     parser.add_argument("--out", type=Path, required=True, help="table")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    write_atomic(args.out, names_text(needed(args.datasets, args.only)))
+    write_atomic(args.out, names_text(needed(args.datasets)))
 
 
 if __name__ == "__main__":

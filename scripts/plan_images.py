@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.images.needed import read_names
+from lightning_smith.images.needed import choose, read_names
 from lightning_smith.images.options import add_options, tools
 from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls, write_plan
 
@@ -29,7 +29,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     names = read_names(args.names)
-    wanted = [name for key, name in names.items() if args.only is None or key in args.only]
+    wanted = [names[key] for key in choose(names, args.only or ())]
     with tools(args, len(wanted)) as found:
         about = check_daemon(found.daemon)
         plan = plan_pulls(found.puller, wanted, found.known, parallel=args.max_workers)

@@ -9,7 +9,7 @@ from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_atomic
 from lightning_smith.images.needed import read_names
 from lightning_smith.images.options import add_layer_options, add_options, preparation, tools
-from lightning_smith.images.preflight import check_daemon
+from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -19,7 +19,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         "--names", type=Path, required=True, help="table of keys and names (list_image_names.py)"
     )
     parser.add_argument(
-        "--plan", type=Path, help="what the registry said of the missing images (plan_images.py)"
+        "--plan",
+        type=Path,
+        help="what the registry said of the missing images (plan_images.py), if it is there",
     )
     parser.add_argument("--failure", type=Path, help="file for the reason if it cannot be prepared")
     parser.add_argument("--out", type=Path, required=True, help="manifest, <key>.json")
@@ -35,7 +37,9 @@ def main(argv: list[str] | None = None) -> None:
         if args.key not in names:
             raise UserError(f"{args.names} does not name {args.key}: ask for an image that a task has")
         with tools(args, 1, args.plan) as found:
-            check_daemon(found.daemon)
+            about = check_daemon(found.daemon)
+            plan = plan_pulls(found.puller, [names[args.key]], found.known, parallel=1)
+            check_space(found.daemon, plan, Path(about["root"]))
             found.daemon.sweep()
             manifest = preparation(args, found, args.out.parent).prepare(names[args.key])
             found.progress.note(f"{names[args.key]}: ready as {manifest['image']['tags'][1]}")

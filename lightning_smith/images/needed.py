@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -34,13 +34,17 @@ def needed(
     for dataset in datasets:
         for name in names_in(dataset, limit):
             found.setdefault(image_key(name), name)
-    if only is not None:
-        wanted = {image_key(name): name for name in only}
-        for key, name in wanted.items():
-            if key not in found:
-                raise UserError(f"images.only names {name}, which is the image of no task: correct it")
-        found = {key: name for key, name in found.items() if key in wanted}
-    return dict(sorted(found.items()))
+    keys = sorted(found) if only is None else choose(found, only)
+    return {key: found[key] for key in keys}
+
+
+def choose(names: Mapping[str, str], only: Sequence[str]) -> list[str]:
+    """Keys of the images named in `only`, of all if that is empty; UserError for one that no task has."""
+    for name in only:
+        if image_key(name) not in names:
+            raise UserError(f"images.only names {name}, which is the image of no task: correct it")
+    wanted = {image_key(name) for name in only} or names
+    return sorted(key for key in names if key in wanted)
 
 
 def read_names(path: Path) -> dict[str, str]:

@@ -81,7 +81,7 @@ def tools(args: argparse.Namespace, images: int, plan: Path | None = None) -> It
     with connect(STALL_S) as daemon, Registries() as registries:
         progress, stop = PullProgress(images), threading.Event()
         known = dict(read_known(args.table))
-        planned = read_planned(plan) if plan else {}
+        planned = read_planned(plan) if plan and plan.is_file() else {}
         puller = Puller(daemon, registries, known, settings, progress, stop, planned)
         yield Tools(daemon, registries, known, puller, progress, stop)
 

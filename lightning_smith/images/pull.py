@@ -169,7 +169,8 @@ class Puller:
         """What the registry says of an image that the daemon lacks; None for one that it has."""
         if self.present(image_name):
             return None
-        return self.retries.run(image_name, lambda _: self._find(image_name))
+        planned = self.planned.get(image_key(image_name))
+        return planned or self.retries.run(image_name, lambda _: self._find(image_name))
 
     def _find(self, image_name: str) -> RemoteImage:
         """The first of an image's sources that a registry has, with the required digest."""
