@@ -257,8 +257,8 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
     command = [
         *(sys.executable, "scripts/validate_tasks.py", "--shards", str(shard)),
         *("--previous", str(tmp_path / "test_count.tsv"), "--runs", "3", "--timeout", "30"),
-        *("--workspace", "bwrap", "--images", str(images), "--scratch", str(tmp_path / "scratch")),
-        *("--log", str(log), "--out", str(out)),
+        *("--workspace", "bwrap", "--images", str(images), "--images-backend", "local"),
+        *("--scratch", str(tmp_path / "scratch"), "--log", str(log), "--out", str(out)),
     ]
     started = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -298,5 +298,5 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
 def test_a_workspace_that_this_version_lacks_is_named() -> None:
     from lightning_smith.backends import validation_rooms
 
-    with pytest.raises(UserError, match=r"cannot be validated with backends\.workspace=pod"):
+    with pytest.raises(UserError, match=r"the workspace 'pod' is unknown: it is bwrap or docker"):
         validation_rooms("pod", Path("images"), tests="image", timeout_s=1, scratch=Path("scratch"))
