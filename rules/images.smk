@@ -1,7 +1,7 @@
 """Docker images: pulled, with the agent layer, proved, and a manifest for each. For backends.images=docker.
 
 INPUTS   {data}/raw/train-*.parquet, {data}/verified.parquet, registries
-OUTPUTS  {data}/image_names/{set}.tsv, {data}/images/{image}.json, {data}/images_{set}.tsv
+OUTPUTS  {data}/image_names/{set}.tsv, {data}/images/{image}.json
 """
 
 from lightning_smith.files import hash_json
@@ -113,9 +113,6 @@ rule agent_layer:
 rule prepare_image:
     """Pull one image, add the agent layer, prove both, and write its manifest."""
     input:
-        names=lambda wildcards: ancient(
-            f"{DATA}/image_names/{set_of(wildcards.image)}.tsv"
-        ),
         layer=rules.agent_layer.output,
         state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
     output:
@@ -126,7 +123,8 @@ rule prepare_image:
         machine="docker",
         pulls=1,
         sources=source_flags(),
-        # No input: another choice of images must not make all of them again.
+        # No inputs: other images of the set, or another choice, must not make all of them again.
+        names=lambda wildcards: f"{DATA}/image_names/{set_of(wildcards.image)}.tsv",
         plan=lambda wildcards: plan_of(set_of(wildcards.image)),
     params:
         python=config["images"]["agent_python"],
@@ -141,42 +139,6 @@ rule prepare_image:
     message:
         "prepare {wildcards.image}"
     shell:
-        "python scripts/prepare_image.py --key {wildcards.image} --names {input.names:q} --plan {resources.plan:q}"
+        "python scripts/prepare_image.py --key {wildcards.image} --names {resources.names:q} --plan {resources.plan:q}"
         " {resources.sources} --agent {params.agent:q} --agent-python {params.python:q} {params.push} {params.share}"
         " --failure {params.failures:q}/{wildcards.image}.txt --out {output:q} 2>&1 | tee -i {log:q}"
-
-
-rule images_table:
-    """Collect the manifests of a data set's images in one table."""
-    input:
-        lambda wildcards: manifests_of(wildcards.set),
-    output:
-        f"{DATA}/images_{{set}}.tsv",
-    log:
-        f"{LOGS}/images_table/{{set}}.log",
-    resources:
-        machine="any",
-    message:
-        "collect the images of the {wildcards.set} set"
-    shell:
-        "python scripts/images_table.py --manifests {input:q} --out {output:q} 2>&1 | tee -i {log:q}"
-
-
-rule prepare_images:
-    """Every image that the release names, ready at the Docker daemon as <image>:openai."""
-    input:
-        plan_of("release"),
-        f"{DATA}/images_release.tsv",
-        # Named here too: a manifest that is missing does not make a table that exists anew.
-        lambda wildcards: manifests_of("release"),
-    localrule: True
-
-
-rule prepare_verified_images:
-    """Every image that the evaluation set names, ready at the Docker daemon as <image>:openai."""
-    input:
-        plan_of("verified"),
-        f"{DATA}/images_verified.tsv",
-        # Named here too: a manifest that is missing does not make a table that exists anew.
-        lambda wildcards: manifests_of("verified"),
-    localrule: True
