@@ -526,8 +526,7 @@ class DockerWorkspace:
         done = self.container.run(
             command, environment=self._environment, timeout_s=timeout_s, keep_bytes=self._keep_bytes
         )
-        returncode = -1 if done.returncode is None else done.returncode
-        return Observation(done.output, returncode, done.timed_out, done.stopped, done.dropped_bytes)
+        return Observation.of(done)
 
     def diff(self) -> bytes:
         self._diffs += 1

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout.bwrap import TREE, Bwrap
+from lightning_smith.rollout.bwrap import TREE, Bwrap, Completed
 from lightning_smith.rollout.diff import MAX_DIFF_BYTES, scan, take_diff
 from lightning_smith.rollout.scratch import remove_tree
 
@@ -37,6 +37,12 @@ class Observation:
     stopped: str | None = None
     """Why the harness ended it: the end of the sentence "it ...", else None."""
     dropped_bytes: int = 0
+
+    @classmethod
+    def of(cls, done: Completed) -> Self:
+        """What a sandbox says of a command."""
+        returncode = -1 if done.returncode is None else done.returncode
+        return cls(done.output, returncode, done.timed_out, done.stopped, done.dropped_bytes)
 
 
 class Workspace(Protocol):
@@ -108,8 +114,7 @@ class BwrapWorkspace:
             timeout_s=timeout_s,
             keep_bytes=self._keep_bytes,
         )
-        returncode = -1 if done.returncode is None else done.returncode
-        return Observation(done.output, returncode, done.timed_out, done.stopped, done.dropped_bytes)
+        return Observation.of(done)
 
     def diff(self) -> bytes:
         self._diffs += 1
