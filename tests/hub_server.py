@@ -34,12 +34,15 @@ class Request:
     name: str
     range: str | None
     token: str | None
+    host: str | None
+    """Named in the request line, as proxies are asked; None for a server's own answer."""
 
 
 class HubServer:
     """Files of a folder as a data set's at COMMIT, in large-file storage: `resolve` redirects to the blob,
     which another port serves.
 
+    It answers as well as the proxy of any host, from its own files.
     `served` may differ from `announced`, whose hashes the headers give. `faults` are used up in order, by method.
     """
 
@@ -81,12 +84,15 @@ class HubServer:
         return [request.name for request in self.requests if request.method == "GET"]
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
-        method, path = handler.command, handler.path
+        method, host, path = handler.command, None, handler.path
+        if path.startswith("http://"):
+            host, _, path = path.removeprefix("http://").partition("/")
+            path = f"/{path}"
         _, _, rest = path.partition("/blob/" if path.startswith("/blob/") else "/resolve/")
         revision, _, name = rest.partition("/")
         token = (handler.headers.get("Authorization") or "").removeprefix("Bearer ") or None
         if path.startswith("/blob/") or method == "HEAD":
-            self.requests.append(Request(method, name, handler.headers.get("Range"), token))
+            self.requests.append(Request(method, name, handler.headers.get("Range"), token, host))
             if self.faults[method]:
                 fault = self.faults[method].pop(0)
                 if fault.status:

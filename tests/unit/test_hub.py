@@ -149,6 +149,17 @@ def test_no_hub_at_all(run: Run, tmp_path: Path) -> None:
     assert_nothing_counts(tmp_path)
 
 
+def test_a_hub_behind_a_proxy(server: HubServer, run: Run, tmp_path: Path, folder: Path) -> None:
+    behind = {"HF_ENDPOINT": "http://hub.invalid", "NO_PROXY": "", "no_proxy": ""}
+    done = run(HTTP_PROXY=server.endpoint, **behind)
+    assert done.returncode == 0, done.stderr
+    assert_whole(tmp_path, folder)
+    hosts = [(request.method, (request.host or "").partition(":")[0]) for request in server.requests]
+    assert ("HEAD", "hub.invalid") in hosts and ("GET", "127.0.0.1") in hosts and ("GET", "") not in hosts
+    (tmp_path / "raw" / Path(NAME).name).unlink()
+    assert "cannot fetch" in sentence(run(**behind)), "without the proxy there is no such host"
+
+
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_hub_that_is_busy_for_a_while(
