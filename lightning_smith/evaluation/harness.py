@@ -323,5 +323,7 @@ def _verdict(
         case Category.ERROR if graded is None or not graded.valid:
             return replace(verdict, outcome=Outcome.GRADER_ERROR)
         case _:
-            tampered = verdict.ours is Outcome.TAMPERED
-            return replace(verdict, outcome=Outcome.TAMPERED if tampered else Outcome.UNSOLVED)
+            if verdict.ours is Outcome.TAMPERED:
+                return replace(verdict, outcome=Outcome.TAMPERED)
+            # A rollout that met a limit has its outcome, whose patch did not solve the task.
+            return replace(verdict, outcome=verdict.outcome or Outcome.UNSOLVED)

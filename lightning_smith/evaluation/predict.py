@@ -75,7 +75,11 @@ class PredictSettings:
         templates = {key: value for key, value in self.agent.items() if key.endswith("_template")}
         return {
             **{key: self.agent[key] for key in AGENT_SETTINGS},
-            **{key: self.agent[key] for key in ("max_blocked", "thinking") if key in self.agent},
+            **{
+                key: self.agent[key]
+                for key in ("max_blocked", "thinking", "grade_unsubmitted")
+                if key in self.agent
+            },
             "templates_sha256": hash_json(templates),
             "temperature": self.temperature,
             "context": self.context,
@@ -133,31 +137,40 @@ def make_requests(settings: PredictSettings, instance_ids: Sequence[str]) -> lis
 def make_predictions(
     settings: PredictSettings, records: Sequence[RolloutRecord], patches: Patches
 ) -> list[Prediction]:
-    """Predictions of valid rollouts; those that did not submit have an empty patch, invalid ones are left
-    out."""
+    """Predictions of valid rollouts; those that left no patch have an empty one, invalid ones are left out."""
     model = f"{settings.policy.model_name}-{settings.recipe}-step-{settings.step}"
     return [
-        Prediction(record.instance_id, model, patches.read(record) if record.outcome is None else b"")
+        Prediction(record.instance_id, model, patches.read(record) if _left_patch(record) else b"")
         for record in records
         if record.valid
     ]
 
 
+_EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
+
+
+def _left_patch(record: RolloutRecord) -> bool:
+    """Whether a rollout's answer is a patch: it submitted, or what it had changed at a limit counts."""
+    if record.outcome is None:
+        return True
+    return record.valid and record.patch_sha256 not in (None, _EMPTY_SHA256)
+
+
 class Patches:
-    """Patches of submitted rollouts, one file each, written before the rollout's record is logged."""
+    """Patches of rollouts, one file each, written before the rollout's record is logged."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def keep(self, finished: Finished) -> None:
-        """Store the patch of a rollout that submitted; raises UserError if it left none."""
+        """Store the patch of a rollout that has one; raises UserError if it did not report it."""
         record = finished.record
-        if record.outcome is not None:
+        if not _left_patch(record):
             return
         if finished.model_patch is None:
             raise UserError(
-                f"the rollout of {record.instance_id} sample {record.sample} submitted and reported no "
-                "patch: see the controller's log"
+                f"the rollout of {record.instance_id} sample {record.sample} has a patch and did not report "
+                "it: see the controller's log"
             )
         write_atomic(self._path(record), finished.model_patch)
 
@@ -178,7 +191,7 @@ class Patches:
         """Raise UserError if a patch of a logged rollout is missing or damaged, before anything is
         started."""
         for record in records:
-            if record.outcome is None:
+            if _left_patch(record):
                 self.read(record)
 
     def _path(self, record: RolloutRecord) -> Path:

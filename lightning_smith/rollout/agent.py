@@ -32,6 +32,7 @@ from lightning_smith.rollout.grading import GraderError, decide, disagreement, r
 from lightning_smith.rollout.kinds import open_plans, open_room
 from lightning_smith.rollout.loop import Episode, run_episode
 from lightning_smith.rollout.outcome import (
+    UNSUBMITTED,
     Ending,
     Outcome,
     PatchState,
@@ -40,7 +41,7 @@ from lightning_smith.rollout.outcome import (
     reward_of,
 )
 from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.stage import STAGE_FILE_VARIABLE, StageSettings
+from lightning_smith.rollout.stage import STAGE_FILE_VARIABLE, AgentSettings, StageSettings
 from lightning_smith.rollout.task import RolloutTask, TaskFile
 from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
 from lightning_smith.rollout.workspace import Workspace
@@ -221,10 +222,17 @@ def _converse(
     ):
         episode = run_episode(task, workspace, model, settings, on_message=on_message)
         _keep(rollout, episode)
-        if episode.submitted:
+        if _counts(rollout, settings):
             _take_patch(rollout, workspace)
             rollout.left_out = workspace.left_out
     rollout.record = replace(rollout.record, patch_sha256=hashlib.sha256(rollout.patch).hexdigest())
+
+
+def _counts(rollout: Rollout, settings: AgentSettings) -> bool:
+    """Whether what the rollout leaves is its answer."""
+    if rollout.ending in UNSUBMITTED:
+        return settings.grade_unsubmitted
+    return rollout.ending is Ending.SUBMITTED
 
 
 def _take_patch(rollout: Rollout, workspace: Workspace) -> None:
@@ -255,7 +263,7 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) 
     """Give the rollout its outcome and reward."""
     started_s = time.monotonic()
     tests, error = None, rollout.record.error
-    if rollout.ending is Ending.SUBMITTED and rollout.patch_state is PatchState.WHOLE:
+    if rollout.patch_state is PatchState.WHOLE:
         try:
             run = run_tests(
                 task,

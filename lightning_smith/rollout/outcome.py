@@ -16,11 +16,11 @@ class Outcome(StrEnum):
     """How a rollout ended. Counts over all outcomes sum to the rollouts that were dispatched."""
 
     SOLVED = "solved"
-    """Submitted, and every FAIL_TO_PASS and PASS_TO_PASS test passed."""
+    """Every FAIL_TO_PASS and PASS_TO_PASS test that decides passed, after a submission unless others count too."""
     UNSOLVED = "unsolved"
     """Submitted (an empty patch included), and at least one of those tests did not pass."""
     AGENT_LIMIT = "agent_limit"
-    """Ran out of turns, tokens or time before it submitted."""
+    """Ran out of turns, tokens or time before it submitted, and did not solve the task."""
     FORMAT_ERROR = "format_error"
     """Its replies did not hold exactly one command, more often than allowed."""
     BLOCKED = "blocked"
@@ -51,8 +51,12 @@ class Ending(StrEnum):
     """A service, the sandbox or the machine failed, then or at any time afterwards."""
 
 
+UNSUBMITTED = frozenset({Ending.LIMIT, Ending.FORMAT})
+"""Ends without a submission of which the changes can be graded all the same, as upstream does."""
+
+
 class PatchState(StrEnum):
-    """What a submission left."""
+    """What a rollout left."""
 
     WHOLE = "whole"
     EMPTY = "empty"
@@ -72,9 +76,11 @@ def decide_outcome(
     | ending    | graded here | patch          | tests                      | outcome      | reward |
     |---|---|---|---|---|---|
     | failure   | any         | any            | any                        | infra        | none   |
-    | limit     | any         | any            | not run                    | agent_limit  | 0      |
-    | format    | any         | any            | not run                    | format_error | 0      |
-    | refusals  | any         | any            | not run                    | blocked      | 0      |
+    | refusals  | any         | any            | any                        | blocked      | 0      |
+    | limit     | any         | any            | unsolved, not run          | agent_limit  | 0      |
+    | format    | any         | any            | unsolved, not run          | format_error | 0      |
+    | both      | yes         | whole          | solved, tampered           | the same     | 1, 0   |
+    | both      | yes         | whole          | grader_error               | grader_error | none   |
     | submitted | no          | any            | not run                    | none yet     | none   |
     | submitted | yes         | empty, refused | not run                    | unsolved     | 0      |
     | submitted | yes         | whole          | solved, unsolved, tampered | the same     | 1, 0, 0 |
@@ -82,8 +88,11 @@ def decide_outcome(
 
     Args:
         graded: whether the rollout runs its tests itself; in evaluation the official harness does, afterwards.
-        tests: what `grading.decide` says of the test run, GRADER_ERROR if there was none.
+        tests: what `grading.decide` says of the test run, GRADER_ERROR if it failed, None if there was none. What
+            did not submit is tested only where `agent.grade_unsubmitted` says so.
     """
+    if ending in UNSUBMITTED and graded and patch is PatchState.WHOLE and tests is not None:
+        return _ENDED[ending] if tests is Outcome.UNSOLVED else tests
     if ending is not Ending.SUBMITTED:
         return _ENDED[ending]
     if not graded:

@@ -47,6 +47,8 @@ class AgentSettings:
     max_blocked: int = 20
     grade: Grade = Grade.ALL
     """Which of a task's tests decide."""
+    grade_unsubmitted: bool = False
+    """Whether a rollout that met a limit is graded by what it had changed until then."""
     thinking: bool | None = None
     """Sent as `chat_template_kwargs.enable_thinking`; None sends nothing, for endpoints that refuse the field."""
 
@@ -57,7 +59,11 @@ class AgentSettings:
             raise UserError(f"agent.grade is {grade!r}: it must be {' or '.join(Grade)}")
         settings = _from_dict(cls, {**values, "grade": Grade(grade)}, "agent")
         for name, value in asdict(settings).items():
-            if name not in ("thinking", "grade") and not name.endswith("_template") and not value > 0:
+            if (
+                name not in ("thinking", "grade", "grade_unsubmitted")
+                and not name.endswith("_template")
+                and not value > 0
+            ):
                 raise UserError(f"agent.{name} is {value}: it must be above 0")
         if "{problem_statement}" not in settings.instance_template:
             raise UserError("agent.instance_template lacks {problem_statement}: the policy would see no task")

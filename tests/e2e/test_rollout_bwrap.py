@@ -464,6 +464,29 @@ def test_refused_commands_are_counted_and_not_run(stage: Stage) -> None:
     assert [kind for kind in kinds if kind] == [{"kind": "git", "program": "git"}] * 2
 
 
+@pytest.mark.parametrize(
+    ("command", "grade", "outcome", "reward"),
+    [
+        (tiny_image.FIX, True, Outcome.SOLVED, 1.0),
+        ("echo '# look' >> src/widget/core.py", True, Outcome.AGENT_LIMIT, 0.0),
+        ("ls", True, Outcome.AGENT_LIMIT, 0.0),
+        (tiny_image.FIX, False, Outcome.AGENT_LIMIT, None),
+    ],
+)
+def test_what_never_submitted_is_graded_where_that_counts(
+    folder: Path, command: str, grade: bool, outcome: Outcome, reward: float | None
+) -> None:
+    stage = make_stage(folder, max_turns=1, grade_unsubmitted=True)
+    rollout = roll_out(stage, command, sample=9, submit=False, grade=grade)
+    record = rollout.record
+    assert (record.outcome, record.reward, record.turns) == (outcome, reward, 1)
+    assert record.error == "no submission within 1 turns"
+    assert record.patch_sha256 == hashlib.sha256(rollout.patch).hexdigest()
+    assert bool(rollout.patch) == (command != "ls")
+    strict = roll_out(make_stage(folder, max_turns=1), command, sample=9, submit=False, grade=grade)
+    assert (strict.record.outcome, strict.patch) == (Outcome.AGENT_LIMIT, b"")
+
+
 def test_too_many_refused_commands_are_a_verdict(tmp_path: Path, folder: Path) -> None:
     stage = make_stage(folder, max_blocked=2)
     rollout = roll_out(stage, tiny_image.FIX, "git add -A", "pip install x", sample=7)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lightning_smith.errors import UserError
 from lightning_smith.rollout.outcome import (
     INVALID_OUTCOMES,
+    UNSUBMITTED,
     Ending,
     Outcome,
     PatchState,
@@ -64,7 +65,15 @@ def test_seeds_differ_within_a_group_and_are_stable() -> None:
     [
         (Ending.FAILURE, PatchState.WHOLE, Outcome.SOLVED, Outcome.INFRA, None),
         (Ending.LIMIT, PatchState.EMPTY, None, Outcome.AGENT_LIMIT, 0.0),
+        (Ending.LIMIT, PatchState.WHOLE, Outcome.SOLVED, Outcome.SOLVED, 1.0),
+        (Ending.LIMIT, PatchState.WHOLE, Outcome.UNSOLVED, Outcome.AGENT_LIMIT, 0.0),
+        (Ending.LIMIT, PatchState.WHOLE, Outcome.TAMPERED, Outcome.TAMPERED, 0.0),
+        (Ending.LIMIT, PatchState.WHOLE, Outcome.GRADER_ERROR, Outcome.GRADER_ERROR, None),
+        (Ending.LIMIT, PatchState.REFUSED, None, Outcome.AGENT_LIMIT, 0.0),
         (Ending.FORMAT, PatchState.EMPTY, None, Outcome.FORMAT_ERROR, 0.0),
+        (Ending.FORMAT, PatchState.WHOLE, Outcome.SOLVED, Outcome.SOLVED, 1.0),
+        (Ending.FORMAT, PatchState.WHOLE, Outcome.UNSOLVED, Outcome.FORMAT_ERROR, 0.0),
+        (Ending.REFUSALS, PatchState.WHOLE, Outcome.SOLVED, Outcome.BLOCKED, 0.0),
         (Ending.REFUSALS, PatchState.EMPTY, None, Outcome.BLOCKED, 0.0),
         (Ending.SUBMITTED, PatchState.EMPTY, None, Outcome.UNSOLVED, 0.0),
         (Ending.SUBMITTED, PatchState.REFUSED, None, Outcome.UNSOLVED, 0.0),
@@ -82,7 +91,10 @@ def test_the_table_of_outcomes(
     assert reward_of(outcome) == reward
 
 
-@given(st.sampled_from(Ending), st.booleans(), st.sampled_from(PatchState), st.sampled_from([*Outcome, None]))
+TESTED = st.sampled_from([Outcome.SOLVED, Outcome.UNSOLVED, Outcome.TAMPERED, Outcome.GRADER_ERROR, None])
+
+
+@given(st.sampled_from(Ending), st.booleans(), st.sampled_from(PatchState), TESTED)
 def test_every_ending_has_one_outcome_and_only_solved_tests_pay(
     ending: Ending, graded: bool, patch: PatchState, tests: Outcome | None
 ) -> None:
@@ -90,7 +102,10 @@ def test_every_ending_has_one_outcome_and_only_solved_tests_pay(
     reward = reward_of(outcome)
     paid = reward == 1.0
     assert paid == (
-        ending is Ending.SUBMITTED and graded and patch is PatchState.WHOLE and tests is Outcome.SOLVED
+        ending in {Ending.SUBMITTED, *UNSUBMITTED}
+        and graded
+        and patch is PatchState.WHOLE
+        and tests is Outcome.SOLVED
     )
     assert (outcome is None) == (ending is Ending.SUBMITTED and not graded)
     assert (reward is None) == (outcome is None or outcome in INVALID_OUTCOMES)

@@ -120,7 +120,8 @@ class Services:
 OUTCOMES = {
     "fixed": (None, BLANK_END),
     "unchanged": (None, b""),
-    "limit": (Outcome.AGENT_LIMIT, b"half a patch"),
+    "limit": (Outcome.AGENT_LIMIT, b""),
+    "limit that counts": (Outcome.AGENT_LIMIT, b"half a patch"),
     "infra": (Outcome.INFRA, None),
 }
 
@@ -136,6 +137,7 @@ def test_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             "fixed": BLANK_END,
             "unchanged": b"",
             "limit": b"",
+            "limit that counts": b"half a patch",
         }
         rows = list(read_jsonl(chosen.out / f"sample_{sample}/rollouts.jsonl"))
         assert {row["instance_id"]: row["outcome"] for row in rows}["infra"] == "infra"
@@ -170,7 +172,7 @@ def test_rollouts_of_other_settings_are_not_reused(tmp_path: Path, monkeypatch: 
 def test_too_many_failures_stop_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     Services(OUTCOMES).install(monkeypatch)
     chosen = settings(tmp_path, max_invalid_fraction=0.02)
-    with pytest.raises(UserError, match="2 of 8 rollouts"):
+    with pytest.raises(UserError, match="2 of 10 rollouts"):
         predict(chosen, [task(name) for name in OUTCOMES])
     assert not (chosen.out / "run.json").exists()
 
@@ -190,7 +192,7 @@ def test_a_damaged_patch_is_found_before_anything_starts(tmp_path: Path, monkeyp
 
 def test_a_submission_without_a_patch_is_refused(tmp_path: Path):
     request = RolloutRequest("a", 0, 1)
-    with pytest.raises(UserError, match="submitted and reported no patch"):
+    with pytest.raises(UserError, match="has a patch and did not report it"):
         Patches(tmp_path).keep(finished(request, None, None))
 
 
