@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+LEFT_OUT = ("VIRTUAL_ENV", "PYTEST_ADDOPTS")
+
 pytestmark = pytest.mark.e2e
 
 
@@ -25,7 +27,7 @@ def test_what_needs_an_environment_passes_in_it(environment: str, marker: str) -
     run = subprocess.run(
         [*command, "pytest", "-q", "-p", "no:cacheprovider", "-m", marker, *files],
         cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"},
+        env={name: value for name, value in os.environ.items() if name not in LEFT_OUT},
         capture_output=True,
         text=True,
     )
