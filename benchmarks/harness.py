@@ -7,12 +7,12 @@ Needs a Docker daemon (DOCKER_HOST) and uv, which fetches mini-swe-agent into an
 the one of the end-to-end tests. Then so many rollouts run at once, each with a container of its own: look, edit, test,
 diff and grading. The last line is one JSON object, medians throughout:
 
-    turn_overhead_ms                  a turn of DockerWorkspace less a bare `docker exec CONTAINER bash -c true`;
+    turn_overhead_ms                  a turn of ContainerWorkspace less a bare `docker exec CONTAINER bash -c true`;
                                       below 0, since its executor is in the container already
     mini_swe_agent_turn_overhead_ms   a turn of its DockerEnvironment less the same `docker exec`
     bwrap_turn_overhead_ms            a turn of BwrapWorkspace less a bare `bwrap ... bash -c true`
     docker_exec_ms, bwrap_ms          the bare ones
-    start_s                           DockerWorkspace until its first command can run, seconds
+    start_s                           ContainerWorkspace until its first command can run, seconds
     bwrap_start_s                     the same of BwrapWorkspace
     grade_overhead_s                  a grading in Docker less what its tests took, seconds
     bwrap_grade_overhead_s            the same in bubblewrap
@@ -41,7 +41,8 @@ from lightning_smith.errors import UserError, run_script
 from lightning_smith.images.daemon import connect
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
+from lightning_smith.rollout.container import ContainerWorkspace
+from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.grading import decide, run_tests
 from lightning_smith.rollout.outcome import Outcome
@@ -134,12 +135,12 @@ def measure_turns(
 ) -> dict[str, float]:
     image = sandbox.prepare(image_name)
     with (
-        DockerWorkspace(sandbox, image, tiny_image.TASK, scratch / "docker") as ours,
+        ContainerWorkspace(sandbox, image, tiny_image.TASK, scratch / "docker") as ours,
         BwrapWorkspace(bwrap, local, tiny_image.TASK, scratch / "bwrap") as boxed,
         mini_environment(image_name, scratch) as theirs,
     ):
         ways: dict[str, Callable[[], float]] = {
-            "docker_exec": lambda: timed_ms(lambda: bare_docker_exec(ours.container.id)),
+            "docker_exec": lambda: timed_ms(lambda: bare_docker_exec(ours.container.name)),
             "docker": lambda: timed_ms(lambda: ours.execute("true", 60)),
             "mini": lambda: mini_turn_ms(theirs),
             "bwrap_bare": lambda: timed_ms(lambda: bare_bwrap(bwrap, boxed.tree)),
@@ -176,7 +177,7 @@ def roll_out(
     note = f"echo {scratch.name} >> README"  # else equal patches would be graded once
     try:
         image = sandbox.prepare(image_name)
-        with DockerWorkspace(sandbox, image, task.instance_id, scratch) as workspace:
+        with ContainerWorkspace(sandbox, image, task.instance_id, scratch) as workspace:
             for command in ("ls; cat src/widget/core.py", tiny_image.FIX, note, "python -m pytest -q"):
                 seen = workspace.execute(command, 120)
                 if seen.stopped:
@@ -206,7 +207,7 @@ def main() -> None:
             image = sandbox.prepare(image_name)
             turns = measure_turns(sandbox, image_name, bwrap, local, args.turns, scratch)
             start_s = measure_start_s(
-                lambda number: DockerWorkspace(sandbox, image, tiny_image.TASK, scratch / f"d{number}")
+                lambda number: ContainerWorkspace(sandbox, image, tiny_image.TASK, scratch / f"d{number}")
             )
             bwrap_start_s = measure_start_s(
                 lambda number: BwrapWorkspace(bwrap, local, tiny_image.TASK, scratch / f"b{number}")

@@ -6,13 +6,11 @@
 A container is created and never started, and the daemon hands out files of it. So neither a program of the image
 nor a network has a part in it, and an image for another processor can be read as well.
 
-SWE-smith's images hold /testbed, cloned with `git clone -o origin`: its tasks are remote branches, `main` is
-checked out. The copy of the repository that an image leaves on this machine has them as branches of its own.
+The copy of the repository that an image leaves on this machine is a bare one (`repository.py`).
 """
 
 from __future__ import annotations
 
-import re
 import shutil
 import tarfile
 import tempfile
@@ -25,21 +23,15 @@ from typing import IO
 from docker.errors import NotFound
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, write_atomic, write_json
+from lightning_smith.files import read_json, write_json
 from lightning_smith.images.branches import ImageBranches
 from lightning_smith.images.build import MAIN, TEST_COMMAND
 from lightning_smith.images.daemon import Daemon, FoundImage
-from lightning_smith.images.git import git
 from lightning_smith.images.names import image_key
+from lightning_smith.images.repository import GIT_FOLDER, check_repository, heads, make_bare
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.process import stage_lock
 
-TREE = "/testbed"
-"""Where an image has its task's repository."""
-
-_GIT = f"{TREE}/.git"
-_BRANCH = re.compile(r"refs/(?:heads|remotes/origin)/(.+)")
-_HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _GO_FOLDER = 1 << 31
 """The bit of a folder in the modes that the daemon's API gives (Go's os.ModeDir)."""
 _COPY_WAIT_S = 1800.0
@@ -56,10 +48,10 @@ class DockerBranches:
         image = self._daemon.image(image_name)
         with tempfile.TemporaryDirectory() as scratch, _files(self._daemon, image) as files:
             folder = Path(scratch)
-            files.check()
+            check_repository(files.has_folder, image.name)
             for part in ("packed-refs", "refs", "HEAD"):
-                files.copy(f"{_GIT}/{part}", folder)
-            found = _heads(folder)
+                files.copy(f"{GIT_FOLDER}/{part}", folder)
+            found = heads(folder)
         return ImageBranches(image.name, image.digest, frozenset(found) - {MAIN})
 
 
@@ -113,18 +105,9 @@ def _copy_repository(daemon: Daemon, image: FoundImage, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     copied = folder / "copied"
     with _files(daemon, image) as files:
-        files.check()
-        files.copy(_GIT, copied)
-    source, target = copied / ".git", folder / "repository.git"
-    if (source / "objects/info/alternates").exists() or not (source / "objects").is_dir():
-        raise UserError(f"the repository at {TREE} in {image.name} lacks its objects: build the image again")
-    heads = _heads(source)
-    git(None, "init", "--quiet", "--bare", "--template=", f"--initial-branch={MAIN}", str(target.absolute()))
-    shutil.rmtree(target / "objects")
-    (source / "objects").rename(target / "objects")
-    heads[MAIN] = _resolve_head(source, heads, image)
-    lines = (f"{commit} refs/heads/{name}\n" for name, commit in sorted(heads.items()))
-    write_atomic(target / "packed-refs", "# pack-refs with: sorted \n" + "".join(lines))
+        check_repository(files.has_folder, image.name)
+        files.copy(GIT_FOLDER, copied)
+    make_bare(copied / ".git", folder / "repository.git", image.name, move=True)
     shutil.rmtree(copied)
     write_json(folder / "copied.json", {"image": image.id})
 
@@ -134,20 +117,6 @@ class _Files:
 
     def __init__(self, daemon: Daemon, image: FoundImage, container: str) -> None:
         self._daemon, self._image, self._container = daemon, image, container
-
-    def check(self) -> None:
-        """UserError if there is no repository with refs that can be read at /testbed."""
-        if not self.has_folder(TREE):
-            raise UserError(f"the image {self._image.name} has no {TREE}: it is no image of SWE-smith's kind")
-        if not (self.has_folder(_GIT) and self.has_folder(f"{_GIT}/refs")):
-            raise UserError(
-                f"{TREE} in the image {self._image.name} is no git repository: it is no image of SWE-smith's kind"
-            )
-        if self.has_folder(f"{_GIT}/reftable"):
-            raise UserError(
-                f"the repository at {TREE} in the image {self._image.name} keeps its branches as a reftable, which is "
-                "not read: build the image with `git init --ref-format=files`"
-            )
 
     def has_folder(self, path: str) -> bool:
         with self._daemon.asked(f"look for {path} in {self._image.name}"):
@@ -190,36 +159,3 @@ def _files(daemon: Daemon, image: FoundImage) -> Iterator[_Files]:
         yield _Files(daemon, image, container)
     finally:
         daemon.remove(container)
-
-
-def _heads(folder: Path) -> dict[str, str]:
-    """Commit of every branch of a git directory, local and of `origin`; a local one wins.
-
-    Loose references win over packed ones; symbolic ones (origin/HEAD) are no branches.
-    """
-    references: dict[str, str] = {}
-    packed = folder / "packed-refs"
-    if packed.is_file():
-        for line in packed.read_text(errors="surrogateescape").splitlines():
-            commit, _, name = line.partition(" ")
-            if _HASH.fullmatch(commit):
-                references[name] = commit
-    for path in sorted((folder / "refs").rglob("*")):
-        if path.is_file() and _HASH.fullmatch(commit := path.read_text(errors="replace").strip()):
-            references[str(path.relative_to(folder))] = commit
-    found: dict[str, str] = {}
-    for name, commit in sorted(references.items(), reverse=True):  # remotes first, heads over them
-        if match := _BRANCH.fullmatch(name):
-            found[match[1]] = commit
-    return found
-
-
-def _resolve_head(folder: Path, heads: dict[str, str], image: FoundImage) -> str:
-    """Commit that the image has checked out."""
-    head = (folder / "HEAD").read_text(errors="replace").strip()
-    commit = heads.get(head.removeprefix("ref: refs/heads/"), head)
-    if not _HASH.fullmatch(commit):
-        raise UserError(
-            f"the repository at {TREE} in the image {image.name} has no commit checked out ({head})"
-        )
-    return commit

@@ -1,9 +1,14 @@
 """The first process of a task's container: runs commands for the harness, and nothing of them outlives their turn.
 
-    python -I -S executor.py [USER]             # speaks on standard input and output
+    python -I -S executor.py [USER]                  # speaks on standard input and output
+    python -I -S executor.py --listen PATH [USER]    # speaks over the one connection that it accepts at a Unix socket
 
 One file that needs Python 3.8 and its standard library only, since it runs with what an image has. The harness sends
 requests and gets one answer for each (`Frames`); the end of its input is the executor's end, and the container's.
+
+The socket is made by the executor's own user in a folder that nobody else may enter, and is gone before the first
+command: commands find neither an address to connect to nor a place for one of their own. The harness runs as that user
+in a container of its own, or as root with CAP_DAC_OVERRIDE, and can tell by the peer's user that the executor answers.
 
 Commands run as the image's user, mostly root, without any capability. They cannot reach the executor:
 
@@ -11,7 +16,8 @@ Commands run as the image's user, mostly root, without any capability. They cann
 - it has a user of its own, whom it only leaves to touch files (setfsuid), and capabilities that they lack; so the
   kernel refuses ptrace, /proc/1/{mem,fd,environ}, prlimit, priorities, affinity and /proc/1/oom_score_adj;
 - everything it needs is imported before the first command, and on an overlay file system an edited library is another
-  file than the one that it has mapped.
+  file than the one that it has mapped;
+- it ends without a traceback and without Python's clean-up, both of which may import.
 
 Started by hand, not as a first process, it does the same for its own descendants (a subreaper): that is for tests.
 """
@@ -29,6 +35,7 @@ import resource
 import select
 import shutil
 import signal
+import socket
 import stat
 import struct
 import sys
@@ -42,7 +49,13 @@ _TICK_S = 0.1
 _KILL_GRACE_S = 10.0
 _CPU_GRACE_S = 5
 _READ_BYTES = 65536
-_OWN_USER = 64999
+MAX_SOCKET_PATH_BYTES = 107
+
+OWN_USER = 64999
+"""Whom the executor runs as where it is the first process of a container that starts as root."""
+
+_VOLUMES = ("/tmp", "/dev/shm", "/dev/mqueue", os.path.dirname(SCRIPT))
+"""What outlives a container that is started anew in its pod: one test run must not leave word to the next."""
 
 _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_SUBREAPER, _PR_SET_NO_NEW_PRIVS = (
     4,
@@ -55,6 +68,7 @@ _KEPT = 1 << 5 | 1 << 6 | 1 << 7 | 1 << 8  # CAP_KILL, CAP_SETGID, CAP_SETUID, C
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _CAP_VERSION_3 = 0x20080522
 _CAPABILITIES = 64
+_IPC_RMID = 0
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -136,8 +150,7 @@ class HarnessGoneError(Exception):
 class Executor:
     """Answers requests: `filter`, `run`, `write`, `remove`, `stamps`, `remember`, `changes`, `read`."""
 
-    def __init__(self, frames: Frames, user: str = "") -> None:
-        self._frames = frames
+    def __init__(self, user: str = "") -> None:
         self._uid, self._gid, self._home = _account(user)
         self._root = os.getuid() == 0
         self._first = os.getpid() == 1
@@ -149,26 +162,45 @@ class Executor:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._before = {}
         self._filter = b""
-        self._protect()
+        self._become_own_user()
 
-    def _protect(self) -> None:
+    def _become_own_user(self) -> None:
         """Put this process out of the reach of the commands; see the module's docstring."""
         if not self._first:
             _prctl(_PR_SET_SUBREAPER, 1)
         if self._root and self._first:
             _prctl(_PR_SET_KEEPCAPS, 1)
             os.setgroups([])
-            os.setresgid(_OWN_USER, _OWN_USER, _OWN_USER)
-            os.setresuid(_OWN_USER, _OWN_USER, _OWN_USER)
+            os.setresgid(OWN_USER, OWN_USER, OWN_USER)
+            os.setresuid(OWN_USER, OWN_USER, OWN_USER)
             _set_capabilities(_KEPT)
+
+    def _touch_files_as_commands_do(self) -> None:
+        if self._root and self._first:
             _libc.setfsgid(self._gid)
             _libc.setfsuid(self._uid)
             # A process that is not dumpable has its files in /proc owned by root.
             _prctl(_PR_SET_DUMPABLE, 1)
 
-    def serve(self) -> None:
-        """Answer until the harness has no more requests."""
-        frames = self._frames
+    def listen(self, path: str) -> Frames:
+        """Wait for the harness; RequestError where commands could come between it and this process."""
+        if self._first and not self._root:
+            raise RequestError(
+                "the container must start as root with CAP_KILL, CAP_SETGID, CAP_SETPCAP and CAP_SETUID"
+            )
+        return accept_one(path)
+
+    def serve(self, frames: Frames, volumes=()) -> None:
+        """Empty `volumes`, then answer until the harness has no more requests."""
+        self._frames = frames
+        self._touch_files_as_commands_do()
+        if volumes and self._first:
+            try:
+                _empty(volumes)
+                self._remove_shared_memory()
+            except OSError as error:
+                frames.send({"error": f"what a run before has left cannot be removed: {error}"})
+                return
         frames.send(
             {
                 "ready": True,
@@ -176,6 +208,7 @@ class Executor:
                 "home": self._home,
                 "bash": shutil.which("bash"),
                 "machine": os.uname().machine,
+                "environment": dict(os.environ),
             }
         )
         while True:
@@ -190,6 +223,23 @@ class Executor:
             except Exception as error:  # to print a traceback, Python would import from the image
                 answer, payload = {"error": f"{type(error).__name__}: {error}"}, b""
             frames.send(answer, payload)
+
+    def _remove_shared_memory(self) -> None:
+        """Remove what System V calls made: it lives in the pod's namespace, and only its owner may end it."""
+        child = os.fork()
+        if child == 0:
+            try:
+                self._drop()
+                for kind, control in (("shm", _libc.shmctl), ("msg", _libc.msgctl)):
+                    for number in _shared(kind):
+                        control(number, _IPC_RMID, None)
+                for number in _shared("sem"):
+                    _libc.semctl(number, 0, _IPC_RMID)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        if os.waitpid(child, 0)[1] != 0:
+            raise OSError("its shared memory does not go")
 
     # ------------------------------------------------------------------------------------------------------ files
 
@@ -638,20 +688,80 @@ def _descendants(pid: int):
     return found
 
 
-def main() -> None:
-    """Serve on standard input and output; the first argument is the image's user."""
-    frames = Frames(os.dup(0), os.dup(1))
-    os.dup2(2, 1)  # what a mistake prints does not end up among the answers
+def accept_one(path: str) -> Frames:
+    """Wait at a Unix socket for the harness: the first connection is served and no other, and the socket is removed."""
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+        raise RequestError(f"{path} is too long for a socket: the kernel takes {MAX_SOCKET_PATH_BYTES} bytes")
+    folder, user = os.path.dirname(path), os.geteuid()
+    about = os.stat(folder)
+    if about.st_uid != user or about.st_mode & 0o077:
+        raise RequestError(
+            f"{folder} must belong to user {user} alone (chown {user}, chmod 700): "
+            "commands could put a socket of their own there"
+        )
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # of an executor that was killed while it waited
+    # Nothing runs yet that could send it, and a first process without a handler would let its pod wait in vain.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    with socket.socket(socket.AF_UNIX) as listener:
+        mask = os.umask(0o177)
+        listener.bind(path)
+        os.umask(mask)
+        listener.listen(0)
+        connection = listener.accept()[0]
+        os.unlink(path)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    number = connection.detach()
+    return Frames(number, number)
+
+
+def _empty(folders) -> None:
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(folder):
+                _remove(os.fsencode(os.path.join(folder, name)))
+
+
+def _shared(kind: str):
+    """Numbers of the namespace's System V objects of a kind; none where the kernel has no such."""
     try:
-        executor = Executor(frames, sys.argv[1] if len(sys.argv) > 1 else "")
+        with open(f"/proc/sysvipc/{kind}") as file:
+            return [int(line.split()[1]) for line in file.readlines()[1:]]
+    except FileNotFoundError:
+        return []
+
+
+def main() -> int:
+    """Serve on standard input and output, or where `--listen` says; the last argument is the image's user."""
+    arguments = sys.argv[1:]
+    listens = arguments[:1] == ["--listen"]
+    path = arguments[1] if listens else ""
+    user = "".join(arguments[2:3] if listens else arguments[:1])
+    frames = None
+    if not listens:
+        frames = Frames(os.dup(0), os.dup(1))
+        os.dup2(2, 1)  # what a mistake prints does not end up among the answers
+    try:
+        executor = Executor(user)
+        if frames is None:
+            frames = executor.listen(path)
     except (RequestError, OSError) as error:
+        if frames is None:
+            os.write(2, f"{error}\n".encode("utf-8", "replace"))
+            return 2
         frames.send({"error": f"{type(error).__name__}: {error}"})
-        return
+        return 0
     try:
-        executor.serve()
+        executor.serve(frames, _VOLUMES if listens else ())
     except HarnessGoneError:
         executor.end_all()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    status = 1
+    try:
+        status = main()
+    except BaseException as error:
+        os.write(2, f"{type(error).__name__}: {error}\n".encode("utf-8", "replace"))
+    os._exit(status)

@@ -12,6 +12,7 @@ from lightning_smith.images.local import LocalImage
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.plan import ImageTests, TestPlans
+from lightning_smith.rollout.pod import PodRoom, PodSandbox
 from lightning_smith.rollout.smith import SmithHarness
 from lightning_smith.rollout.stage import SMITH_PYTHON, TESTBED_PYTHON
 from lightning_smith.rollout.testtree import Sandbox
@@ -61,7 +62,9 @@ def open_room(workspace: str, images: Path, testbed_python: Path = TESTBED_PYTHO
         from lightning_smith.rollout.docker import DockerRoom, DockerSandbox
 
         return DockerRoom(DockerSandbox.find(connect(), images))
-    raise UserError(f"the workspace {workspace!r} is unknown: it is bwrap or docker")
+    if workspace == "pod":
+        return PodRoom(PodSandbox.find(images))
+    raise UserError(f"the workspace {workspace!r} is unknown: it is bwrap, docker or pod")
 
 
 def open_plans(tests: str, smith_python: Path = SMITH_PYTHON) -> TestPlans:

@@ -93,7 +93,8 @@ class StageSettings:
     tasks: Path
     """JSON lines of SWE-smith rows."""
     images: Path
-    """Folder of the local images, or where the repositories of Docker images are copied to."""
+    """Folder of the local images, or where the repositories of Docker images are copied to; of a pod, the folder that
+    its containers share."""
     model: str
     agent: AgentSettings
     model_revision: str = ""
@@ -108,7 +109,8 @@ class StageSettings:
     request: dict[str, Any] = field(default_factory=dict)
     """More fields of each request to the policy."""
     workspace: str = "bwrap"
-    """Where commands and tests run: bwrap, over local images, or docker, over images of a Docker daemon."""
+    """Where commands and tests run: bwrap, over local images, docker, over images of a Docker daemon, or pod, in the
+    containers beside the harness's own."""
     tests: str = "image"
     """Who says how a task is tested: the image itself, or smith, SWE-smith's profile of its repository, whose own
     harness then has to call a patch solved as well."""

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import tiny_image
+from kinds import KINDS
 
 from lightning_smith.rollout.outcome import Outcome
 
@@ -18,6 +19,15 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 
 SECRET = "sk-not-for-the-policy"
 """Gateway key in the harness's environment while attacks run."""
+
+_POD_FAMILIES = ("isolation", "lifetime", "pod")
+_POD_ATTACKS = (
+    *("hard_links", "links_out", "no_file_entries_left", "pipes_and_sockets", "temporary_disk_full"),
+    *("interfaces", "listening_for_the_grader", "unix_sockets"),
+    *("junit_files", "memory_written", "output_closed", "output_descriptor", "runs_counted"),
+)
+"""Where a pod could make a difference. All else is the same as in Docker: the executor's own work, and what the harness
+does with a diff and a log."""
 
 MARK = "ls-attack"
 """In the command line of every process that an attack leaves behind."""
@@ -49,6 +59,8 @@ class Attack:
     """How many files a command may make; else plenty."""
     stays_possible: str = ""
     """Why it works; such attacks are kept to notice the day that they do not."""
+    kinds: tuple[str, ...] = KINDS
+    """Kinds of workspace that have what it attacks."""
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
@@ -72,6 +84,16 @@ class Entry:
     family: str
     sentence: str
     attack: Attack | GatewayAttack
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of workspace that it is run in."""
+        if isinstance(self.attack, GatewayAttack):
+            return ()
+        return tuple(kind for kind in self.attack.kinds if kind != "pod" or self._concerns_pods())
+
+    def _concerns_pods(self) -> bool:
+        return self.family in _POD_FAMILIES or self.name in _POD_ATTACKS
 
 
 def corpus() -> list[Entry]:
@@ -136,6 +158,13 @@ def _claim():
             pass
 """
 """Python that defines `_claim`, which writes the report of a successful run to every descriptor there is."""
+
+POD_ADDRESS = """
+import os
+_words = open("/proc/1/cmdline", "rb").read().split(b"\\0")
+address = _words[_words.index(b"--listen") + 1].decode()
+"""
+"""Python that finds `address`, the path at which the executor of a pod's container listened."""
 
 OUTPUT = """
 import os as _os, stat as _stat

@@ -15,7 +15,6 @@ from lightning_smith.rollout.outcome import Outcome  # noqa: E402
 
 PAGE = HERE.parents[1] / "docs/attacks.md"
 START, END = "<!-- table: tests/attacks/table.py -->\n", "<!-- end of the table -->\n"
-KINDS = "bwrap, docker"
 
 
 def table() -> str:
@@ -37,7 +36,7 @@ def _row(entry: Entry) -> str:
     where, guard = "gateway", ""
     outcome = "no effect"
     if isinstance(attack, Attack):
-        where = KINDS
+        where = ", ".join(entry.kinds)
         refused = any(inspect(command).refusal for command in attack.commands)
         guard = "" if attack.patch is not None else "refuses" if refused else "lets through"
         outcome = " or ".join(attack.outcomes)

@@ -121,12 +121,7 @@ class Attacker:
 
 def _limits(kind: Kind, attack: Attack) -> ResourceLimits:
     """Small ones; an attack on the disk is ended when it has taken what it may."""
-    if kind.name == "docker":
-        disk = os.statvfs(kind.sandbox.images.daemon.api.info()["DockerRootDir"])
-    else:
-        with Scratch() as folder:
-            disk = os.statvfs(folder)
-    limits = LIMITS
+    disk, limits = os.statvfs(kind.disk), LIMITS
     if attack.room_mb is not None:
         limits = replace(limits, min_free_mb=disk.f_bavail * disk.f_frsize // 2**20 - attack.room_mb)
     if attack.room_files is not None:

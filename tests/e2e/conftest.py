@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from checkout import copy_checkout
-from kind_fixtures import daemon, docker_image_name, kind, local_image
+from kind_fixtures import daemon, docker_image_name, kind, local_image, pods
 from tiny_workflow import ENVIRONMENTS, ROOT, Workflow
 
 from lightning_smith.environments import create
 from lightning_smith.files import write_json
 
-__all__ = ["daemon", "docker_image_name", "kind", "local_image"]
+__all__ = ["daemon", "docker_image_name", "kind", "local_image", "pods"]
 
 
 def padded(parent: Path, length: int) -> Path:

@@ -1,16 +1,19 @@
-"""The kinds of workspace that tests run in: bubblewrap on this machine, and containers of a Docker daemon."""
+"""The kinds of workspace that tests run in: bubblewrap on this machine, a Docker daemon's containers, a pod's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tiny_image
 
-from lightning_smith.rollout.bwrap import Bwrap, ResourceLimits
-from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
+from lightning_smith.rollout.bwrap import ResourceLimits
+from lightning_smith.rollout.container import ContainerWorkspace
 from lightning_smith.rollout.workspace import BwrapWorkspace
+
+KINDS = ("bwrap", "docker", "pod")
 
 
 @dataclass(frozen=True)
@@ -20,15 +23,17 @@ class Kind:
     name: str
     sandbox: Any
     image: Any
+    with_limits: Callable[[ResourceLimits], Any]
+    """Makes another sandbox of the kind."""
+    disk: Path
+    """A folder on the file system that its trees lie on."""
 
     def limited(self, limits: ResourceLimits) -> Kind:
         """The same kind with other limits."""
-        if self.name == "docker":
-            return replace(self, sandbox=DockerSandbox(self.sandbox.images, limits))
-        return replace(self, sandbox=Bwrap(self.sandbox.program, self.sandbox.testbed_python, limits))
+        return replace(self, sandbox=self.with_limits(limits))
 
     def open(self, scratch: Path, limits: ResourceLimits | None = None, **options: Any) -> Any:
         """A workspace at the tiny task's branch."""
-        sandbox = self.sandbox if limits is None else self.limited(limits).sandbox
-        workspace = DockerWorkspace if self.name == "docker" else BwrapWorkspace
+        sandbox = self.sandbox if limits is None else self.with_limits(limits)
+        workspace = BwrapWorkspace if self.name == "bwrap" else ContainerWorkspace
         return workspace(sandbox, self.image, tiny_image.TASK, scratch, **options)

@@ -7,20 +7,24 @@ import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import docker_image
+import plain_pod
 import pytest
 import tiny_image
 import yaml
 from docker_daemon import Proxy, own_daemon
+from plain_pod import PlainPods
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.daemon import LABEL, Daemon, connect
-from lightning_smith.rollout import docker as docker_module
+from lightning_smith.rollout import container as container_module
 from lightning_smith.rollout.agent import Request, Stage, run_rollout
 from lightning_smith.rollout.bwrap import SandboxError
 from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
+from lightning_smith.rollout.container import ContainerWorkspace
+from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.kinds import open_room
 from lightning_smith.rollout.loop import SUBMIT_COMMAND
 from lightning_smith.rollout.outcome import Outcome
@@ -40,13 +44,17 @@ def sandbox(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> DockerS
     return DockerSandbox.find(daemon, tmp_path_factory.mktemp("copies"))
 
 
-def open_workspace(sandbox: DockerSandbox, name: str, scratch: Path) -> DockerWorkspace:
-    return DockerWorkspace(sandbox, sandbox.prepare(name), tiny_image.TASK, scratch)
+def open_workspace(sandbox: DockerSandbox, name: str, scratch: Path) -> ContainerWorkspace:
+    return ContainerWorkspace(sandbox, sandbox.prepare(name), tiny_image.TASK, scratch)
 
 
 def ours(daemon: Daemon) -> set[str]:
     found = daemon.api.containers(all=True, filters={"label": LABEL})
-    return {container["Id"] for container in found if f"/{os.getpid()}/" in container["Labels"][LABEL]}
+    return {
+        container["Id"]
+        for container in found
+        if f"/{os.getpid()}/" in container["Labels"][LABEL] and plain_pod.LABEL not in container["Labels"]
+    }
 
 
 def nothing_but(daemon: Daemon, before: set[str]) -> bool:
@@ -93,10 +101,13 @@ for path in paths:
 """
 
 
+@pytest.mark.parametrize("where", ["docker", "pod"])
 def test_commands_cannot_reach_the_executor(
-    sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path
+    sandbox: DockerSandbox, docker_image_name: str, pods: PlainPods, tmp_path: Path, where: str
 ) -> None:
-    with open_workspace(sandbox, docker_image_name, tmp_path / "ws") as workspace:
+    there: Any = sandbox if where == "docker" else pods.sandbox(sandbox.limits)
+    image = there.prepare(docker_image_name)
+    with ContainerWorkspace(there, image, tiny_image.TASK, tmp_path / "ws") as workspace:
         seen = workspace.execute(f"cat > /tmp/a.py <<'EOF'\n{EXECUTOR_ATTACKS}\nEOF\npython /tmp/a.py", 60)
         assert seen.output == b"tried\n"
         assert workspace.execute("echo alive", 60).output == b"alive\n"
@@ -195,7 +206,7 @@ def test_an_image_that_lacks_what_is_needed(
 def test_a_branch_that_is_gone(sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path) -> None:
     image = sandbox.prepare(docker_image_name)
     with pytest.raises(UserError, match="has no branch or commit pypi__gone"):
-        DockerWorkspace(sandbox, image, "pypi__gone", tmp_path / "ws")
+        ContainerWorkspace(sandbox, image, "pypi__gone", tmp_path / "ws")
 
 
 def test_files_that_a_build_left_are_not_in_the_patch(
@@ -242,7 +253,7 @@ def test_a_daemon_that_falls_silent_is_the_machines_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Neither a time-out of the command nor an empty output, and nothing is left once the daemon is heard again."""
-    monkeypatch.setattr(docker_module, "_ANSWER_S", 1.0)
+    monkeypatch.setattr(container_module, "ANSWER_S", 1.0)
     before = ours(daemon)
     proxy = Proxy(tmp_path / "s")
     monkeypatch.setenv("DOCKER_HOST", proxy.host)
@@ -299,5 +310,5 @@ def test_whole_rollouts(daemon: Daemon, docker_image_name: str, tmp_path: Path) 
     assert outcome("cat src/widget/core.py", tiny_image.FIX) is Outcome.SOLVED
     assert outcome("echo more >> README") is Outcome.UNSOLVED
     assert nothing_but(daemon, before)
-    with pytest.raises(UserError, match=r"the workspace 'pod' is unknown: it is bwrap or docker"):
-        open_room("pod", settings.images)
+    with pytest.raises(UserError, match=r"the workspace 'vm' is unknown: it is bwrap, docker or pod"):
+        open_room("vm", settings.images)

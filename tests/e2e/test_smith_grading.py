@@ -15,7 +15,8 @@ from smith_image import CLAMP, LOW, MIRRORED, SLUG, SPAN, SmithTask
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.rollout.agent import Request, Stage, run_rollout
 from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace
+from lightning_smith.rollout.container import ContainerWorkspace
+from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.grades import Check, GradeStore, TestRun
 from lightning_smith.rollout.grading import GraderError, decide, disagreement, run_tests
 from lightning_smith.rollout.loop import SUBMIT_COMMAND
@@ -49,7 +50,7 @@ class Grader:
 
     def patch(self, task: SmithTask, command: str) -> bytes:
         scratch = self.folder / "workspace"
-        with DockerWorkspace(self.sandbox, self.image, task.instance_id, scratch) as workspace:
+        with ContainerWorkspace(self.sandbox, self.image, task.instance_id, scratch) as workspace:
             done = workspace.execute(command, 60)
             assert done.returncode == 0, done.output
             return workspace.diff()

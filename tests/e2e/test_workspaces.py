@@ -1,4 +1,4 @@
-"""What holds in every kind of workspace: the same commands, limits and diffs in bubblewrap and in Docker."""
+"""What holds in every kind of workspace: the same commands, limits and diffs in bubblewrap, in Docker and in pods."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_no_other_commit_can_be_reached(workspace: Workspace, kind: Kind) -> Non
     )
     assert workspace.execute("git rev-list --all", 60).returncode != 0
     tips = [kind.image.commit(revision) for revision in ("main", f"{tiny_image.TASK}~1", tiny_image.TASK)]
-    where = "/ --exclude-dir=proc --exclude-dir=sys" if kind.name == "docker" else "/testbed /tmp /run"
+    where = "/testbed /tmp /run" if kind.name == "bwrap" else "/ --exclude-dir=proc --exclude-dir=sys"
     for commit in tips:
         assert text(workspace, f"grep -rls {commit} {where}") in ("", "/run/task/command\n")
         assert workspace.execute(f"git cat-file -e {commit}", 60).returncode != 0
@@ -167,32 +167,40 @@ def test_the_harness_ends_and_so_does_everything(kind: Kind, tmp_path: Path, dae
     """Killed, it cannot clean up: the kernel or the daemon does."""
     if kind.name == "bwrap":
         pytest.skip("in test_rollout_bwrap.py")
+    find = {
+        "docker": "from lightning_smith.images.daemon import connect\n"
+        "from lightning_smith.rollout.docker import DockerSandbox\n"
+        "sandbox = DockerSandbox.find(connect(), Path(sys.argv[1]))\n",
+        "pod": "from lightning_smith.rollout.pod import PodSandbox\n"
+        "sandbox = PodSandbox.find(Path(sys.argv[1]))\n",
+    }
     script = (
         "import sys; from pathlib import Path\n"
-        "from lightning_smith.images.daemon import connect\n"
-        "from lightning_smith.rollout.docker import DockerSandbox, DockerWorkspace\n"
-        "sandbox = DockerSandbox.find(connect(), Path(sys.argv[1]))\n"
+        "from lightning_smith.rollout.container import ContainerWorkspace\n"
+        f"{find[kind.name]}"
         "image = sandbox.prepare(sys.argv[2])\n"
-        "workspace = DockerWorkspace(sandbox, image, sys.argv[3], Path(sys.argv[4]))\n"
+        "workspace = ContainerWorkspace(sandbox, image, sys.argv[3], Path(sys.argv[4]))\n"
         "workspace.execute('sleep %d' % (3000 + 16), 100)\n"
     )
     arguments = [
-        str(kind.sandbox.images.folder),
+        str(kind.sandbox.images.folder if kind.name == "docker" else kind.sandbox.folder),
         kind.image.image_name,
         tiny_image.TASK,
         str(tmp_path / "ws"),
     ]
     harness = subprocess.Popen([sys.executable, "-c", script, *arguments])
+    mine: set[str] = set()
     try:
         deadline_s = time.monotonic() + 60
         while not processes("sleep 3016") and time.monotonic() < deadline_s:
             time.sleep(0.05)
-        mine = {
-            c["Id"]
-            for c in daemon.api.containers(filters={"label": LABEL})
-            if f"/{harness.pid}/" in c["Labels"][LABEL]
-        }
-        assert len(mine) == 1
+        if kind.name == "docker":
+            mine = {
+                c["Id"]
+                for c in daemon.api.containers(filters={"label": LABEL})
+                if f"/{harness.pid}/" in c["Labels"][LABEL]
+            }
+            assert len(mine) == 1
     finally:
         harness.kill()
         harness.wait()
@@ -246,7 +254,7 @@ def test_resource_limits(kind: Kind, tmp_path: Path) -> None:
         assert workspace.execute("python -c 'bytearray(10**9)'", 60).returncode == 1
         assert workspace.execute("head -c 2000000 /dev/zero > f", 60).returncode != 0
         assert text(workspace, "wc -c < f") == "1048576\n"
-        for place in ("/tmp", "/dev/shm") if kind.name == "docker" else ("/dev/shm",):
+        for place in ("/dev/shm",) if kind.name == "bwrap" else ("/tmp", "/dev/shm"):
             many = f"for i in 1 2 3; do head -c 900000 /dev/zero > {place}/$i || exit 9; done"
             assert workspace.execute(many, 60).returncode == 9, place
         forked = workspace.execute(f"python3 -c '{FORKS}'", 60)

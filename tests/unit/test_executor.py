@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import os
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,6 +196,87 @@ def test_the_harness_goes_and_its_command_with_it(tmp_path: Path) -> None:
 def test_a_mistaken_request_is_answered(client: Client) -> None:
     assert "error" in client.ask("dance")[0] and "error" in client.ask("run")[0]
     assert client.run("echo alive")[1] == b"alive\n"
+
+
+# --------------------------------------------------------------------------------------------------------- listening
+
+
+@pytest.fixture
+def room() -> Iterator[Path]:
+    """A folder for one socket; short, and nobody else's."""
+    with tempfile.TemporaryDirectory(prefix="ls-") as folder:
+        yield Path(folder)
+
+
+def listening(path: Path) -> subprocess.Popen[bytes]:
+    """An executor that has made its socket, or given up."""
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", str(SOURCE), "--listen", str(path)], stderr=subprocess.PIPE
+    )
+    deadline_s = time.monotonic() + 20
+    while process.poll() is None and time.monotonic() < deadline_s:
+        with contextlib.suppress(FileNotFoundError):
+            if stat.S_IMODE(path.stat().st_mode) == 0o600:
+                break
+        time.sleep(0.01)
+    return process
+
+
+def connected(path: Path) -> socket.socket:
+    """A connection to an executor that is about to listen."""
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.connect(str(path))
+            return connection
+        except ConnectionRefusedError:
+            connection.close()
+
+
+def test_it_listens_for_one_connection_whose_end_is_its_own(room: Path, tmp_path: Path) -> None:
+    path = room / "socket"
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(str(path))  # what an executor leaves that is killed while it waits
+    process = listening(path)
+    deadline_s = time.monotonic() + 20
+    with connected(path) as connection:
+        frames = Frames(connection.fileno(), connection.fileno())
+        received = frames.receive()
+        assert received is not None and received[0]["ready"] and not path.exists()
+        with pytest.raises(FileNotFoundError):
+            connected(path)
+        run = {"op": "run", "cwd": str(tmp_path), "bash": "/bin/bash", "environment": {}, "limits": LIMITS}
+        run |= {"keep_bytes": 1000, "limit_s": 60}
+        frames.send(run, b"umask; for f in /proc/self/fd/*; do /bin/readlink $f; done")
+        received = frames.receive()
+        assert received is not None and b"socket" not in received[1]
+        assert received[1].startswith(b"%04o\n" % current_umask())
+        mark = f"78{os.getpid()}"
+        frames.send(run, f"/bin/sleep {mark}".encode())
+        while not alive(f"sleep {mark}") and time.monotonic() < deadline_s:
+            time.sleep(0.02)
+    assert process.wait(20) == 0 and not alive(f"sleep {mark}") and time.monotonic() < deadline_s
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "sentence"),
+    [
+        ("x" * 100, 0o700, "is too long for a socket: the kernel takes 107 bytes"),
+        ("open", 0o770, f"must belong to user {os.getuid()} alone (chown {os.getuid()}, chmod 700)"),
+    ],
+)
+def test_it_does_not_listen_where_commands_could(room: Path, name: str, mode: int, sentence: str) -> None:
+    (room / name).mkdir()
+    (room / name).chmod(mode)
+    process = listening(room / name / "socket")
+    said = process.communicate(timeout=20)[1].decode()
+    assert process.returncode == 2 and sentence in said and said.count("\n") == 1
 
 
 @given(st.lists(st.binary(max_size=50)), st.integers(min_value=1, max_value=40))

@@ -6,11 +6,12 @@ ATTACK = Attack(
     (
         tried(
             "find / -path /proc -prune -o -type s -print 2>/dev/null | grep . && echo GAINED\n"
-            "tail -n +2 /proc/net/unix | grep . && echo GAINED\n"
             + python(
                 """
 import socket
-for address in ("\\0ls-attack", "/tmp/ls-attack.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock",
+listed = (line.split()[7:] for line in open("/proc/net/unix").readlines()[1:])
+names = [name[0].replace("@", "\\0") for name in listed if name]
+for address in (*names, "\\0ls-attack", "/tmp/ls-attack.sock", "/var/run/docker.sock", "/run/containerd/containerd.sock",
                 "/run/systemd/private", "/run/dbus/system_bus_socket", "\\0/tmp/.X11-unix/X0"):
     try:
         socket.socket(socket.AF_UNIX).connect(address)

@@ -1,0 +1,159 @@
+"""Pods made of plain containers of a Docker daemon, as `lightning_smith/rollout/pod.py` asks for them.
+
+Workbench and grader are containers that a thread, in the kubelet's place, makes anew whenever their executor ends. The
+harness is the test itself, and its copy of the image a clone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from docker.errors import APIError
+from docker.types import Ulimit
+
+from lightning_smith.images.daemon import Daemon, DockerError
+from lightning_smith.rollout import executor
+from lightning_smith.rollout.bwrap import ResourceLimits
+from lightning_smith.rollout.pod import GRADER, SOCKET, WORKBENCH, PodSandbox, prepare
+from lightning_smith.rollout.scratch import remove_tree
+
+LABEL = "lightning-smith-pod"
+"""Tells containers of pods, which come and go on their own, from those that a test makes."""
+
+ROOM = "/run/room"
+"""Where a container sees its part of the pod's folder."""
+
+
+class PlainPod:
+    """One pod; usable until `close`."""
+
+    def __init__(self, daemon: Daemon, image_name: str, limits: ResourceLimits) -> None:
+        self._daemon, self._image, self._limits = daemon, daemon.image(image_name), limits
+        self.folder = Path(tempfile.mkdtemp(prefix="ls-pod-"))
+        prepare(self.folder, image_name, self._image.id)
+        self._volumes = Path(tempfile.mkdtemp(prefix="ls-volumes-"))
+        for name in ("tmp", "shm"):
+            (self._volumes / name).mkdir()
+            (self._volumes / name).chmod(0o1777)
+        self._ended = threading.Event()
+        self._namespaces = self._create_namespaces()
+        self._containers: dict[str, str] = {}
+        self._threads = [
+            threading.Thread(target=self._keep, args=(role,), daemon=True) for role in (WORKBENCH, GRADER)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        self._ended.set()
+        for container in list(self._containers.values()):
+            self._daemon.remove(container)
+        for thread in self._threads:
+            thread.join(60)
+        self._daemon.remove(self._namespaces)
+        for folder in (self.folder, self._volumes):
+            remove_tree(folder)
+
+    def container(self, role: str) -> str:
+        """Id of the container that is there now, or will be in a moment."""
+        while role not in self._containers:
+            time.sleep(0.02)
+        return self._containers[role]
+
+    def _keep(self, role: str) -> None:
+        while not self._ended.is_set():
+            container = self._containers[role] = self._create(role)
+            try:
+                if not self._ended.is_set():
+                    self._daemon.api.start(container)
+                    self._daemon.api.wait(container, timeout=None)
+            except APIError:
+                if not self._ended.is_set():
+                    raise
+            finally:
+                try:
+                    self._daemon.remove(container)
+                except DockerError:
+                    if not self._ended.is_set():
+                        raise
+
+    def _create_namespaces(self) -> str:
+        """What a pod's containers have in common: host name, network and System V objects."""
+        settings = self._daemon.api.create_host_config(network_mode="none", ipc_mode="shareable", init=True)
+        container = self._daemon.create(
+            image=self._image.id,
+            command=["sleep", "infinity"],
+            host_config=settings,
+            hostname="testbed",
+            labels={LABEL: "pause"},
+        )
+        self._daemon.api.start(container)
+        return container
+
+    def _create(self, role: str) -> str:
+        memory = f"{self._limits.memory_mb}m"
+        tmp = f"mode=1777,size={self._limits.tmp_mb}m"
+        volumes = {
+            "/tmp": f"exec,{tmp}",
+            "/dev/shm": tmp,
+            str(Path(executor.SCRIPT).parent): "mode=1777,size=64m",
+        }
+        binds = [f"{self.folder / role}:{ROOM}", f"{executor.__file__}:/opt/agent/executor.py:ro"]
+        if role == GRADER:  # a pod's volumes stay when a container is started again; here they have no size
+            binds += [f"{self._volumes / 'tmp'}:/tmp", f"{self._volumes / 'shm'}:/dev/shm"]
+            del volumes["/tmp"], volumes["/dev/shm"]
+        settings = self._daemon.api.create_host_config(
+            network_mode=f"container:{self._namespaces}",
+            ipc_mode=f"container:{self._namespaces}",
+            cap_drop=["ALL"],
+            cap_add=["KILL", "SETGID", "SETPCAP", "SETUID"],
+            security_opt=["no-new-privileges"],
+            pids_limit=self._limits.processes + 1,
+            mem_limit=memory,
+            memswap_limit=memory,
+            nano_cpus=2_000_000_000,
+            tmpfs=volumes,
+            ulimits=[Ulimit(name="core", soft=0, hard=0)],
+            binds=binds,
+        )
+        return self._daemon.create(
+            image=self._image.id,
+            entrypoint=["/opt/miniconda3/bin/python", "-I", "-S", "/opt/agent/executor.py"],
+            command=["--listen", f"{ROOM}/{SOCKET}", self._image.user],
+            host_config=settings,
+            user="0:0",
+            labels={LABEL: role},
+        )
+
+
+class PlainPods:
+    """Pods of one image, one for each set of limits; context manager."""
+
+    def __init__(self, daemon: Daemon, image_name: str, root: Path) -> None:
+        self._daemon, self._image_name, self._root = daemon, image_name, root
+        self._pods: dict[tuple[int, ...], PlainPod] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pod in self._pods.values():
+            pod.close()
+
+    def pod(self, limits: ResourceLimits) -> PlainPod:
+        """The pod with these limits."""
+        key = limits.processes, limits.memory_mb, limits.tmp_mb
+        if key not in self._pods:
+            self._pods[key] = PlainPod(self._daemon, self._image_name, limits)
+        return self._pods[key]
+
+    def sandbox(self, limits: ResourceLimits) -> PodSandbox:
+        """The harness's view of it."""
+        return PodSandbox.find(self.pod(limits).folder, self._root, limits)
