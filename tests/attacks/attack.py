@@ -20,8 +20,9 @@ CORPUS = Path(__file__).resolve().parent / "corpus"
 SECRET = "sk-not-for-the-policy"
 """Gateway key in the harness's environment while attacks run."""
 
-_POD_FAMILIES = ("isolation", "lifetime", "pod")
+_POD_FAMILIES = ("isolation", "pod")
 _POD_ATTACKS = (
+    *("daemon", "daemon_in_grader", "fork_bomb", "holds_output", "ignores_signals", "memory"),
     *("hard_links", "links_out", "no_file_entries_left", "pipes_and_sockets", "temporary_disk_full"),
     *("interfaces", "listening_for_the_grader", "unix_sockets"),
     *("junit_files", "memory_written", "output_closed", "output_descriptor", "runs_counted"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import tiny_image
-from kinds import Kind
+from kinds import KINDS, Kind
 from processes import processes
 
 from lightning_smith.images.local import LocalImage
@@ -30,6 +30,10 @@ pytestmark = [
         reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
     ),
 ]
+
+
+LOCAL = pytest.mark.parametrize("kind", KINDS[:2], indirect=True)
+"""For what a pod shares with Docker, where it takes longer: its grader is started again for each tree."""
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +97,7 @@ def gold(kind: Kind) -> bytes:
     return patch_of(kind, tiny_image.FIX)
 
 
+@LOCAL
 @pytest.mark.parametrize(
     "command",
     [
@@ -109,6 +114,7 @@ def test_colours_do_not_hide_results(
     assert b"\x1b" not in run.log
 
 
+@LOCAL
 def test_the_log_is_one_of_an_eval_script(kind: Kind, task: RolloutTask, tmp_path: Path) -> None:
     run = grade(kind, task, gold(kind), tmp_path)
     assert (run.returncode, run.canary_ok, run.applied, run.timed_out) == (0, True, True, False)
@@ -130,6 +136,7 @@ print(json.dumps(get_eval_report(make_test_spec(row), prediction, log, include_t
 """
 
 
+@LOCAL
 @pytest.mark.skipif(not EVAL_PYTHON.exists(), reason="needs swebench: uv sync --project envs/eval")
 @pytest.mark.parametrize(
     ("command", "resolved"),
@@ -222,6 +229,7 @@ def test_missing_branches_and_files_are_no_result(kind: Kind, tmp_path: Path) ->
     assert not list(tmp_path.rglob("*.run"))
 
 
+@LOCAL
 def test_patches_in_odd_forms(kind: Kind, task: RolloutTask, tmp_path: Path) -> None:
     """Binary files, names with blanks and other letters, a stub, and a patch that needs some give."""
     odd = [tiny_image.FIX, "head -c 3000 /dev/urandom > 'a blob'", "ln -s README l", "chmod 755 README"]

@@ -7,15 +7,14 @@ from lightning_smith.rollout.outcome import Outcome
 COUNT = f"""
 import ctypes as _ctypes, os as _os
 import _pytest.reports as _reports
-_libc, _seen = _ctypes.CDLL(None), False
+_libc = _ctypes.CDLL(None)
 _places = ["/tmp", "/dev/shm", "/dev/mqueue", "/var/tmp", "/run", "/run/task", "/root", "/testbed", *_os.environ["PATH"].split(":")]
+_seen = any(_os.path.lexists(_place + "/counted") for _place in _places) or _libc.shmget(4711, 4096, 0o600) >= 0
 for _place in _places:
     try:
-        _seen |= _os.path.exists(_place + "/counted")
         _os.makedirs(_place + "/counted", 0o000)
     except OSError:
         pass
-_seen |= _libc.shmget(4711, 4096, 0o600) >= 0
 _libc.shmget(4711, 4096, 0o1600)
 _real = _reports.TestReport.from_item_and_call
 def _forged(item, call):
