@@ -23,7 +23,7 @@ SECRET = "sk-not-for-the-policy"
 _POD_FAMILIES = ("isolation", "pod")
 _POD_ATTACKS = (
     *("daemon", "daemon_in_grader", "fork_bomb", "holds_output", "ignores_signals", "memory"),
-    *("hard_links", "links_out", "no_file_entries_left", "pipes_and_sockets", "temporary_disk_full"),
+    *("pipes_and_sockets", "temporary_disk_full"),
     *("interfaces", "listening_for_the_grader", "unix_sockets"),
     *("junit_files", "memory_written", "output_closed", "output_descriptor", "runs_counted"),
 )

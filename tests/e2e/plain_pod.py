@@ -1,7 +1,7 @@
 """Pods made of plain containers of a Docker daemon, as `lightning_smith/rollout/pod.py` asks for them.
 
 Workbench and grader are containers that a thread, in the kubelet's place, makes anew whenever their executor ends. The
-harness is the test itself, and its copy of the image a clone.
+harness is the test itself, with a clone for its copy of the image, or a container as well (`run_harness`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Self
 from docker.errors import APIError
 from docker.types import Ulimit
 
+import lightning_smith
 from lightning_smith.images.daemon import Daemon, DockerError
 from lightning_smith.rollout import executor
 from lightning_smith.rollout.bwrap import ResourceLimits
@@ -24,6 +25,8 @@ from lightning_smith.rollout.scratch import remove_tree
 
 LABEL = "lightning-smith-pod"
 """Tells containers of pods, which come and go on their own, from those that a test makes."""
+
+PACKAGE = Path(lightning_smith.__file__).parent
 
 ROOM = "/run/room"
 """Where a container sees its part of the pod's folder."""
@@ -64,6 +67,32 @@ class PlainPod:
         while role not in self._containers:
             time.sleep(0.02)
         return self._containers[role]
+
+    def run_harness(self, script: str) -> str:
+        """Run Python in the pod's third container, which has this package and sees the folder at /run/pod."""
+        settings = self._daemon.api.create_host_config(
+            network_mode=f"container:{self._namespaces}",
+            ipc_mode=f"container:{self._namespaces}",
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            tmpfs={"/tmp": "mode=1777", "/dev/shm": "mode=1777"},
+            binds=[f"{self.folder}:/run/pod", f"{PACKAGE}:/opt/agent/lib/lightning_smith:ro"],
+        )
+        container = self._daemon.create(
+            image=self._image.id,
+            entrypoint=["/opt/miniconda3/bin/python", "-B", "-c"],
+            command=[script],
+            environment={"PYTHONPATH": "/opt/agent/lib"},
+            host_config=settings,
+            user=f"{executor.OWN_USER}:{executor.OWN_USER}",
+            labels={LABEL: "harness"},
+        )
+        try:
+            self._daemon.api.start(container)
+            self._daemon.api.wait(container)
+            return self._daemon.api.logs(container).decode()
+        finally:
+            self._daemon.remove(container)
 
     def _keep(self, role: str) -> None:
         while not self._ended.is_set():

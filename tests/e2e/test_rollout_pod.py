@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny_image
-from plain_pod import PlainPods
+from plain_pod import PlainPod, PlainPods
 
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.rollout.bwrap import ResourceLimits, SandboxError
@@ -71,3 +71,32 @@ def test_a_container_that_waits_ends_when_its_pod_does(daemon: Daemon, pods: Pla
     started_s = time.monotonic()
     daemon.api.stop(pods.pod(LIMITS).container(GRADER), timeout=30)
     assert time.monotonic() - started_s < 15
+
+
+HARNESS = f"""
+import os
+from pathlib import Path
+from lightning_smith.rollout.grades import GradeStore
+from lightning_smith.rollout.grading import decide, run_tests
+from lightning_smith.rollout.kinds import open_room
+from lightning_smith.rollout.task import RolloutTask
+
+task = RolloutTask.from_row({tiny_image.row()!r})
+room = open_room("pod", Path("/run/pod"))
+image = room.image({tiny_image.IMAGE_NAME!r})
+with room.workspace(image, task.instance_id, Path("/tmp/ws"), keep_bytes=1000) as workspace:
+    print(workspace.execute({tiny_image.FIX!r}, 60).returncode)
+    patch = workspace.diff()
+print(decide(task, run_tests(task, image, patch, GradeStore(Path("/tmp/grades")), room.sandbox, timeout_s=60)))
+print(os.getuid(), image.digest)
+"""
+
+
+def test_a_whole_pod(daemon: Daemon, docker_image_name: str) -> None:
+    """The harness in a container as well, without any right: its repository is that of its own copy of the image."""
+    pod = PlainPod(daemon, docker_image_name, LIMITS)
+    try:
+        said = pod.run_harness(HARNESS)
+    finally:
+        pod.close()
+    assert said.splitlines() == ["0", "solved", f"64999 {daemon.image(docker_image_name).id}"]
