@@ -137,19 +137,25 @@ class Daemon:
                     raise
 
     def sweep(self) -> list[str]:
-        """Remove what processes of this machine left that have ended; returns the names.
+        """Remove the containers of `left`; returns their names."""
+        left = self.left()
+        for container in left:
+            self.remove(container)
+        return list(left.values())
+
+    def left(self) -> dict[str, str]:
+        """Names by id of the containers that processes of this machine left that have ended.
 
         Only containers with our label are looked at, and of these only the ones of dead processes of this host.
         """
-        removed = []
+        left = {}
         with self.asked("list containers"):
             found = self.api.containers(all=True, filters={"label": LABEL})
         for container in found:
             host, _, rest = container["Labels"][LABEL].rpartition("/")[0].rpartition("/")
             if host == socket.gethostname() and _owner(rest) != container["Labels"][LABEL]:
-                self.remove(container["Id"])
-                removed.append(container["Names"][0].lstrip("/"))
-        return removed
+                left[container["Id"]] = container["Names"][0].lstrip("/")
+        return left
 
 
 def _owner(pid: int | str) -> str:
@@ -177,9 +183,12 @@ def connect(timeout_s: int = ANSWER_TIMEOUT_S) -> Daemon:
     try:
         daemon.api.ping()
     except (DockerException, requests.exceptions.RequestException, OSError) as error:
-        reason = "permission denied" if "Permission denied" in str(error) else "no answer"
+        if "Permission denied" in str(error):
+            raise DockerError(
+                f"this user may not use the Docker daemon at {host}: join the group docker (sudo usermod -aG docker "
+                "$USER, then log in again), or set DOCKER_HOST to a daemon of your own"
+            ) from None
         raise DockerError(
-            f"no Docker daemon can be used at {host} ({reason}): start one (sudo systemctl start docker), join the "
-            "group docker, or set DOCKER_HOST"
+            f"no Docker daemon answers at {host}: start one (sudo systemctl start docker), or set DOCKER_HOST"
         ) from None
     return daemon

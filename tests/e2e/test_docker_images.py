@@ -121,7 +121,7 @@ def test_an_image_is_found_by_its_older_spellings(daemon: Daemon) -> None:
 
 def test_a_daemon_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none")
-    with pytest.raises(DockerError, match=r"no Docker daemon can be used at unix://.*set DOCKER_HOST"):
+    with pytest.raises(DockerError, match=r"no Docker daemon answers at unix://.*set DOCKER_HOST"):
         connect()
 
 

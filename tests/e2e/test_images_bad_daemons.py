@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,10 +14,10 @@ from pathlib import Path
 import docker_image
 import pytest
 import tiny_image
-from docker_daemon import own_daemon
+from docker_daemon import Proxy, own_daemon
 
 from lightning_smith.errors import UserError
-from lightning_smith.images.daemon import Daemon
+from lightning_smith.images.daemon import Daemon, DockerError, connect
 from lightning_smith.images.layer import AgentLayer, write_tar
 from lightning_smith.images.layered import add_layer, tags
 from lightning_smith.images.preflight import Plan, check_daemon, check_space
@@ -25,6 +26,7 @@ from lightning_smith.images.pull import image_at
 
 pytestmark = pytest.mark.e2e
 
+NOBODY = 65534
 ROOT = tiny_image.REPOSITORY
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
@@ -35,15 +37,47 @@ def script(dataset: Path, out: Path, host: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_no_daemon_and_no_right_to_use_it(tmp_path: Path) -> None:
+def test_no_daemon(tmp_path: Path) -> None:
     dataset = tiny_image.write_tasks(tmp_path / "tasks.jsonl", tiny_image.row())
     done = script(dataset, tmp_path / "images", f"unix://{tmp_path}/none")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert (
-        done.stderr.startswith("error: no Docker daemon can be used at unix://")
+        done.stderr.startswith("error: no Docker daemon answers at unix://")
         and "set DOCKER_HOST" in done.stderr
     )
     assert not (tmp_path / "images").exists()
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without root's rights: the kernel looks at the effective ids and the groups."""
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(groups)
+
+
+@needs_root
+def test_no_right_to_use_the_daemon(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        proxy = Proxy(Path(folder) / "socket")
+        (Path(folder) / "socket").chmod(0o600)
+        monkeypatch.setenv("DOCKER_HOST", proxy.host)
+        connect().close()
+        with as_nobody(), pytest.raises(DockerError) as caught:
+            connect()
+        proxy.close()
+    assert str(caught.value) == (
+        f"this user may not use the Docker daemon at {proxy.host}: join the group docker (sudo usermod -aG docker "
+        "$USER, then log in again), or set DOCKER_HOST to a daemon of your own"
+    )
 
 
 def test_a_daemon_that_is_too_old(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +144,7 @@ def test_the_disk_fills_in_the_middle(tmp_path: Path) -> None:
             names.append(docker_image.import_image(daemon, tree, f"acme/{word}"))
 
         def prepare(name: str) -> dict[str, str]:
-            return {"image": add_layer(daemon, daemon.image(name), layer, share=False)}
+            return {"image": add_layer(daemon, daemon.image(name), layer)}
 
         outcome = prepare_all(names, prepare, parallel=1, stop=threading.Event())
         assert outcome.manifests and outcome.failures
