@@ -13,8 +13,8 @@ takes 3 GB and is removed. The last line is one JSON object:
     speedup_proved            the same with the proof in ours
     layer_s                   seconds to build the layer, once for all images
     network_bytes_per_image   bytes that ours fetched for each image; theirs_network_bytes_per_image beside it
-    disk_ratio_50             disk that 50 images add over the disk that one adds, layer included
-    disk_ratio_50_unshared    the same without hard links between the layers (images.share_layer: false)
+    disk_ratio_50             disk that 50 images add over the disk that one adds, layer included, with
+                              images.share_layer; disk_ratio_50_unshared is the same without, the default
     images, rss_first_mb, rss_last_mb   images prepared in one run, memory after the tenth part and after all
 """
 
@@ -134,15 +134,14 @@ def measure(daemon: Daemon, folder: Path, images: int, theirs: int) -> dict[str,
     layer_s = time.monotonic() - started
     sent = index.sent_bytes
 
-    unshared = disk_ratio(
-        daemon, root, names, lambda name: add_layer(daemon, daemon.image(name), layer, share=False)
-    )
+    unshared = disk_ratio(daemon, root, names, lambda name: add_layer(daemon, daemon.image(name), layer))
     daemon.api.remove_image(layer.stage, force=True)
     made: list[float] = []
     proved: list[float] = []
     sizes = [used_bytes(root)]
     memory: list[float] = []
-    prepared = Preparation(daemon, Puller(daemon, Registries()), lambda family: layer, folder / "images")
+    puller = Puller(daemon, Registries())
+    prepared = Preparation(daemon, puller, lambda family: layer, folder / "images", share=True)
 
     def prepare(name: str) -> dict[str, object]:
         manifest = prepared.prepare(name)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_smith.errors import UserError
 
 if TYPE_CHECKING:
+    from lightning_smith.images.daemon import Daemon
+    from lightning_smith.images.prepare import Certifier
     from lightning_smith.rollout.validate import Rooms
     from lightning_smith.tasks.profiles import ProfileSource
 
@@ -111,3 +114,19 @@ def validation_rooms(workspace: str, images: Path, *, tests: str, timeout_s: flo
     from lightning_smith.rollout.validate import TaskRooms
 
     return TaskRooms(open_room(workspace, images), open_plans(tests), timeout_s=timeout_s, scratch=scratch)
+
+
+def image_certifier(
+    daemon: Daemon, datasets: Sequence[Path], tasks: int, *, timeout_s: float, scratch: Path
+) -> Certifier | None:
+    """Who grades so many tasks of each Docker image by SWE-smith's profiles; None if that is none.
+
+    `datasets` are SWE-smith rows, `timeout_s` is as in `run_tests`. SWE-smith's harness starts with the first image.
+    """
+    if tasks == 0:
+        return None
+    from lightning_smith.rollout.certify import Certifier
+    from lightning_smith.rollout.kinds import open_plans
+
+    plans = partial(open_plans, tests_of("docker"))
+    return Certifier(daemon, datasets, tasks, plans, timeout_s=timeout_s, scratch=scratch)

@@ -1,11 +1,14 @@
 """Docker images: pulled, with the agent layer, proved, and a manifest for each. For backends.images=docker.
 
-INPUTS   {data}/raw/train-*.parquet, {data}/verified.parquet, registries
+INPUTS   {data}/raw/train-*.parquet, {data}/verified.parquet, registries, {work}/envs/smith.json
 OUTPUTS  {data}/image_names/{set}.tsv, {data}/images/{image}.json
 """
 
+import shlex
+
 from lightning_smith.files import hash_json
 from lightning_smith.images.layer import harness_files
+from lightning_smith.images.names import is_evaluation
 from lightning_smith.images.needed import choose, read_names
 from lightning_smith.images.state import ImageStates
 
@@ -16,7 +19,7 @@ IMAGE_STATES = ImageStates(Path(f"{WORK}/image_states"), Path(f"{DATA}/images"))
 
 def set_of(image):
     """The data set that an image is of."""
-    return "verified" if image.startswith("sweb.eval.") else "release"
+    return "verified" if is_evaluation(image) else "release"
 
 
 def only_of(name):
@@ -49,6 +52,20 @@ def source_flags():
     flags = [f"--organisation {name}" for name in images["organisations"]]
     flags += [f"--mirror {images['mirror']}"] if images["mirror"] else []
     return " ".join([*flags, f"--min-mb-per-s {images['min_mb_per_s']}"])
+
+
+def certify_flags(image):
+    """How many tasks of an image are graded as a part of its proof; the evaluation set has a harness of its own."""
+    tasks = config["images"]["certify_tasks"] if set_of(image) == "release" else 0
+    timeout = config["agent"]["grading_timeout_s"]
+    flags = [
+        "--certify-tasks",
+        str(tasks),
+        "--grading-timeout",
+        str(timeout),
+        "--tasks",
+    ]
+    return shlex.join([*flags, *RAW]) if tasks else ""
 
 
 checkpoint list_image_names:
@@ -115,6 +132,8 @@ rule prepare_image:
     input:
         layer=rules.agent_layer.output,
         state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
+        # Grading needs the environment; another one does not make an image another.
+        smith=lambda wildcards: ancient(SMITH) if certify_flags(wildcards.image) else [],
     output:
         f"{DATA}/images/{{image}}.json",
     log:
@@ -129,16 +148,19 @@ rule prepare_image:
     params:
         python=config["images"]["agent_python"],
         agent=f"{WORK}/agent",
+        work=WORK,
+        certify=lambda wildcards: certify_flags(wildcards.image),
         failures=IMAGE_FAILURES,
         push=(
             f"--push-to {config['images']['push_to']}"
             if config["images"]["push_to"]
             else ""
         ),
-        share="" if config["images"]["share_layer"] else "--no-share",
+        share="--share-layer" if config["images"]["share_layer"] else "",
     message:
         "prepare {wildcards.image}"
     shell:
         "python scripts/prepare_image.py --key {wildcards.image} --names {resources.names:q} --plan {resources.plan:q}"
         " {resources.sources} --agent {params.agent:q} --agent-python {params.python:q} {params.push} {params.share}"
+        " {params.certify} --scratch {params.work:q}/certify"
         " --failure {params.failures:q}/{wildcards.image}.txt --out {output:q} 2>&1 | tee -i {log:q}"

@@ -5,10 +5,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.backends import image_certifier
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_atomic
 from lightning_smith.images.needed import read_names
-from lightning_smith.images.options import add_layer_options, add_options, preparation, tools
+from lightning_smith.images.options import (
+    add_certify_options,
+    add_layer_options,
+    add_options,
+    preparation,
+    tools,
+)
 from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls
 
 
@@ -27,6 +34,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="manifest, <key>.json")
     add_options(parser)
     add_layer_options(parser)
+    parser.add_argument("--tasks", type=Path, nargs="+", default=[], help="SWE-smith rows to certify it with")
+    add_certify_options(parser)
     return parser.parse_args(argv)
 
 
@@ -41,7 +50,14 @@ def main(argv: list[str] | None = None) -> None:
             plan = plan_pulls(found.puller, [names[args.key]], found.known, parallel=1)
             check_space(found.daemon, plan, Path(about["root"]))
             found.daemon.sweep()
-            manifest = preparation(args, found, args.out.parent).prepare(names[args.key])
+            certifier = image_certifier(
+                found.daemon,
+                args.tasks,
+                args.certify_tasks,
+                timeout_s=args.grading_timeout,
+                scratch=args.scratch,
+            )
+            manifest = preparation(args, found, args.out.parent, certifier).prepare(names[args.key])
             found.progress.note(f"{names[args.key]}: ready as {manifest['image']['tags'][1]}")
     except UserError as error:
         if args.failure:

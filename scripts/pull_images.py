@@ -8,10 +8,17 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from lightning_smith.backends import image_certifier
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_atomic
 from lightning_smith.images.needed import needed
-from lightning_smith.images.options import add_layer_options, add_options, preparation, tools
+from lightning_smith.images.options import (
+    add_certify_options,
+    add_layer_options,
+    add_options,
+    preparation,
+    tools,
+)
 from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls
 from lightning_smith.images.prepare import prepare_all, table
 
@@ -42,6 +49,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     )
     add_options(parser)
     add_layer_options(parser)
+    add_certify_options(parser)
     args = parser.parse_args(argv)
     if args.max_workers < 1 or (args.limit is not None and args.limit < 1):
         parser.error("--max-workers and --limit must be positive")
@@ -71,7 +79,10 @@ def main(argv: list[str] | None = None) -> None:
             lacking = ", ".join([*plan.missing, *plan.unavailable])
             raise UserError(f"the daemon lacks {lacking}: run without --no-pull-missing")
         found.puller.planned = plan.missing
-        prepared = preparation(args, found, args.out)
+        certifier = image_certifier(
+            found.daemon, datasets, args.certify_tasks, timeout_s=args.grading_timeout, scratch=args.scratch
+        )
+        prepared = preparation(args, found, args.out, certifier)
         outcome = prepare_all(
             [name for name in names if name not in plan.unavailable],
             lambda name: prepared.prepare(name, force=args.force_build),

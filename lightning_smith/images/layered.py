@@ -11,6 +11,7 @@ the bytes against the hash. Daemons that store images with containerd take no su
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
@@ -39,6 +40,7 @@ TAG = "openai"
 _EPOCH = "1970-01-01T00:00:00Z"
 _CONTAINERD = "io.containerd.snapshotter.v1"
 _OVERLAY = "overlay2"
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK)
 
 
 def tags(image_name: str, layer: AgentLayer) -> tuple[str, str]:
@@ -47,7 +49,7 @@ def tags(image_name: str, layer: AgentLayer) -> tuple[str, str]:
     return f"{repository}:{TAG}", f"{repository}:{TAG}-{layer.short}"
 
 
-def add_layer(daemon: Daemon, base: FoundImage, layer: AgentLayer, *, share: bool = True) -> str:
+def add_layer(daemon: Daemon, base: FoundImage, layer: AgentLayer, *, share: bool = False) -> str:
     """Make the image, without a tag, and return its id; DockerError says why it could not be made.
 
     With `share`, its agent files become the ones of the stage image where the daemon's files can be reached.
@@ -122,7 +124,8 @@ def share_files(daemon: Daemon, stage: str, image_id: str) -> int:
 
     overlay2 keeps a copy of a layer for each image that has other layers below it. Both copies were checked
     against one hash by the daemon, no container of the image has been started yet, and files of a layer are never
-    written. 0 where the daemon's files cannot be reached (another machine, not root) or its driver is another one.
+    written. 0 where the daemon's files cannot be reached (another machine, not root) or its driver is another one;
+    copies that the file system does not link (project quotas of XFS) are left.
     """
     ours, theirs = (_upper(daemon, name) for name in (image_id, stage))
     if ours is None or theirs is None or ours == theirs:
@@ -138,7 +141,12 @@ def share_files(daemon: Daemon, stage: str, image_id: str) -> int:
             temporary = target.with_name(f".{name}.shared")
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
-            os.link(source, temporary)
+            try:
+                os.link(source, temporary)
+            except OSError as error:
+                if error.errno in _NO_LINK:
+                    return freed
+                raise
             temporary.replace(target)
             freed += here.st_size
     return freed

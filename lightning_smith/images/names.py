@@ -72,6 +72,11 @@ def image_key(image_name: str) -> str:
     return name.replace("__", "_1776_") if name.startswith((_SWESMITH, _EVALUATION)) else name
 
 
+def is_evaluation(image_name: str) -> bool:
+    """Whether an image is of the evaluation set: one an instance, with the repository at its base commit."""
+    return image_key(image_name).startswith(_EVALUATION)
+
+
 def spellings(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> list[str]:
     """Names under which an image may have been pulled, the current one first.
 

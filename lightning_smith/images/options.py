@@ -15,7 +15,7 @@ from lightning_smith.images.known import KnownImage, read_known
 from lightning_smith.images.layer import AgentLayer, build_layer
 from lightning_smith.images.names import ORGANISATIONS
 from lightning_smith.images.preflight import read_planned
-from lightning_smith.images.prepare import Preparation
+from lightning_smith.images.prepare import Certifier, Preparation
 from lightning_smith.images.pull import STALL_S, Puller, PullSettings
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.push import Pusher
@@ -54,7 +54,25 @@ def add_layer_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--push-to", help="host[:port][/prefix] of the registry that the nodes pull from")
     parser.add_argument(
-        "--no-share", action="store_true", help="leave the daemon a copy of the layer's files for each image"
+        "--share-layer",
+        action="store_true",
+        help="make the daemon's copies of the layer hard links of one (overlay2, this machine, root)",
+    )
+
+
+def add_certify_options(parser: argparse.ArgumentParser) -> None:
+    """Options about the tasks that are graded in each image as a part of its proof."""
+    parser.add_argument(
+        "--certify-tasks",
+        type=int,
+        default=0,
+        help="tasks of each SWE-smith image whose gold patch, and no patch at all, are graded (%(default)s)",
+    )
+    parser.add_argument(
+        "--grading-timeout", type=float, default=600, help="processor seconds of one test run (%(default)s)"
+    )
+    parser.add_argument(
+        "--scratch", type=Path, default=Path("work/certify"), help="where trees go (%(default)s)"
     )
 
 
@@ -86,13 +104,15 @@ def tools(args: argparse.Namespace, images: int, plan: Path | None = None) -> It
         yield Tools(daemon, registries, known, puller, progress, stop)
 
 
-def preparation(args: argparse.Namespace, tools: Tools, out: Path) -> Preparation:
+def preparation(
+    args: argparse.Namespace, tools: Tools, out: Path, certifier: Certifier | None
+) -> Preparation:
     """What prepares one image after another."""
     pusher = (
         Pusher(tools.daemon, tools.registries, args.push_to, tools.puller.retries) if args.push_to else None
     )
     layer_of = partial(_layer, args.agent, args.agent_python)
-    return Preparation(tools.daemon, tools.puller, layer_of, out, pusher, share=not args.no_share)
+    return Preparation(tools.daemon, tools.puller, layer_of, out, pusher, certifier, share=args.share_layer)
 
 
 def _layer(folder: Path, python: str, family: str) -> AgentLayer:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from docker.errors import NotFound
 
@@ -36,6 +36,18 @@ Manifest = dict[str, Any]
 _MUSL = "/lib/ld-musl-x86_64.so.1"
 
 
+class Certifier(Protocol):
+    """Who tests that an image grades its tasks as their data set says; usable from several threads."""
+
+    def wanted(self, image_name: str) -> int:
+        """How many tasks of an image are to be graded."""
+        ...
+
+    def certify(self, image: FoundImage, branches: Set[str]) -> list[dict[str, Any]]:
+        """What became of each task; UserError if that is not what it should be. `branches` are the image's tasks."""
+        ...
+
+
 @dataclass
 class Preparation:
     """How images are prepared; `prepare` may be called from several threads."""
@@ -47,8 +59,10 @@ class Preparation:
     out: Path
     """Folder of the manifests, `<image key>.json`."""
     pusher: Pusher | None = None
+    certifier: Certifier | None = None
     test_command: Sequence[str] = TEST_COMMAND[:3]
-    share: bool = True
+    share: bool = False
+    """As in `add_layer`."""
     _layers: dict[str, tuple[AgentLayer, str]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -61,6 +75,7 @@ class Preparation:
         known = None if force else self.known(path, base, layer)
         if known is not None:
             return known
+        compressed_bytes = pulled.compressed_bytes or _pulled_before(path, base)
         path.unlink(missing_ok=True)
         branches = DockerBranches(self.daemon).list_branches(image_name)
         times = {"pull": pulled.wall_s}
@@ -78,6 +93,9 @@ class Preparation:
                 f"the image {image_name} {', and '.join(after.problems)}: it cannot serve rollouts"
             )
         times["proof"] = time.monotonic() - started
+        started = time.monotonic()
+        certified = self._certify(made, branches.branches)
+        times["certify"] = time.monotonic() - started
         moved = give_tags(self.daemon, image_id, image_name, layer)
         started = time.monotonic()
         pushed = self.pusher.push(image_id, image_name, layer) if self.pusher else None
@@ -89,7 +107,7 @@ class Preparation:
                 "id": base.id,
                 "digest": base.digest,
                 "bytes": _size(self.daemon, base.id),
-                "compressed_bytes": pulled.compressed_bytes,
+                "compressed_bytes": compressed_bytes,
                 "fetched_bytes": pulled.fetched_bytes,
             },
             "layer": {
@@ -103,6 +121,7 @@ class Preparation:
             "agent": after.agent,
             "environment": after.environment,
             "branches": sorted(branches.branches),
+            "certified": certified,
             "moved_tags": moved,
             "wall_s": {name: round(seconds, 2) for name, seconds in times.items()},
         }
@@ -118,9 +137,18 @@ class Preparation:
             same = manifest["base"]["id"] == base.id and manifest["layer"]["diff_id"] == layer.diff_id
             pushed = (manifest["image"]["pushed"] or {}).get("repository")
             wanted = self.pusher.repository(manifest["image_name"]) if self.pusher else pushed
-            if same and pushed == wanted and self._has(manifest):
+            enough = manifest["certified"]["wanted"] >= self._wanted(manifest["image_name"])
+            if same and enough and pushed == wanted and self._has(manifest):
                 return manifest
         return None
+
+    def _wanted(self, image_name: str) -> int:
+        return self.certifier.wanted(image_name) if self.certifier else 0
+
+    def _certify(self, image: FoundImage, branches: Set[str]) -> dict[str, Any]:
+        wanted = self._wanted(image.name)
+        tasks = self.certifier.certify(image, branches) if self.certifier and wanted else []
+        return {"wanted": wanted, "tasks": tasks}
 
     def _has(self, manifest: Manifest) -> bool:
         image = manifest["image"]
@@ -198,7 +226,7 @@ def table(manifests: Iterable[Manifest]) -> str:
     """One tab-separated row an image, sorted by name: what each has, and how long it took."""
     columns = (
         "image", "digest", "base_id", "id", "tag", "pushed", "bytes", "fetched_bytes", "layer", "branches",
-        "pull_s", "layer_s", "proof_s",
+        "certified", "pull_s", "layer_s", "proof_s",
     )  # fmt: skip
     rows = []
     for m in sorted(manifests, key=lambda m: m["image_name"]):
@@ -207,7 +235,7 @@ def table(manifests: Iterable[Manifest]) -> str:
         row = (
             m["image_name"], base["digest"], base["id"], image["id"], image["tags"][1], pushed, base["bytes"],
             base["fetched_bytes"], m["layer"]["diff_id"], len(m["branches"]),
-            wall["pull"], wall["layer"], wall["proof"],
+            len(m["certified"]["tasks"]), wall["pull"], wall["layer"], wall["proof"],
         )  # fmt: skip
         rows.append("\t".join(map(str, row)))
     return "\n".join(["\t".join(columns), *rows]) + "\n"
@@ -221,6 +249,14 @@ def known_rows(manifests: Iterable[Manifest]) -> str:
         if m["base"]["compressed_bytes"]
     )
     return "".join("\t".join(map(str, row)) + "\n" for row in rows)
+
+
+def _pulled_before(path: Path, base: FoundImage) -> int:
+    """Compressed bytes of a base that an earlier run pulled, by its manifest; 0 if it was at the daemon before."""
+    with contextlib.suppress(UserError, KeyError, TypeError):
+        before = read_json(path)["base"]
+        return int(before["compressed_bytes"]) if before["id"] == base.id else 0
+    return 0
 
 
 def _size(daemon: Daemon, image_id: str) -> int:

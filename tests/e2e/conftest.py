@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from checkout import copy_checkout
 from kind_fixtures import daemon, docker_image_name, kind, local_image, pods
+from layer_fixtures import built, layer
 from tiny_workflow import ENVIRONMENTS, ROOT, Workflow
 
 from lightning_smith.environments import create
 from lightning_smith.files import write_json
 
-__all__ = ["daemon", "docker_image_name", "kind", "local_image", "pods"]
+__all__ = ["built", "daemon", "docker_image_name", "kind", "layer", "local_image", "pods"]
 
 
 def padded(parent: Path, length: int) -> Path:

@@ -19,6 +19,7 @@ import docker_image
 import pytest
 import tiny_image
 from docker_daemon import own_daemon
+from layer_fixtures import build, forget_made, preparation
 from local_registry import Fault, FaultyProxy, faulty_registry
 
 from lightning_smith.errors import UserError
@@ -28,9 +29,9 @@ from lightning_smith.images.daemon import LABEL, Daemon
 from lightning_smith.images.layer import AgentLayer, _known, build_layer, write_tar
 from lightning_smith.images.layered import add_layer, share_files, tags
 from lightning_smith.images.names import image_key
-from lightning_smith.images.prepare import Preparation, prepare_all, table
+from lightning_smith.images.prepare import prepare_all, table
 from lightning_smith.images.proof import agent_volume, fingerprint, probe, refuse_changes, refuse_layers
-from lightning_smith.images.pull import Puller, PullSettings, Retries, image_at
+from lightning_smith.images.pull import PullSettings, Retries, image_at
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.push import Pusher
 from lightning_smith.images.registry import Registries
@@ -49,23 +50,6 @@ NAMES = [f"swesmith/swesmith.x86_64.pypi_1776_{word}.0badcafe" for word in ("alp
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> AgentLayer:
-    return build(tmp_path_factory.mktemp("agent"))
-
-
-@pytest.fixture(scope="module")
-def layer(daemon: Daemon, built: AgentLayer) -> Iterator[AgentLayer]:
-    yield built
-    forget_made(daemon)
-    daemon.api.remove_volume(agent_volume(daemon, built))
-    daemon.api.remove_image(built.stage)
-
-
-def build(folder: Path) -> AgentLayer:
-    return build_layer(folder, python=str(tiny_image.TESTBED_PYTHON), project=ROOT / "envs/agent")
-
-
-@pytest.fixture(scope="module")
 def registry(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyProxy]:
     with faulty_registry(tmp_path_factory.mktemp("registry")) as proxy:
         yield proxy
@@ -80,16 +64,6 @@ def three(daemon: Daemon, docker_image_name: str) -> Iterator[list[str]]:
         docker_image.derive(daemon, docker_image_name, name, tree)
     yield NAMES
     forget_made(daemon)
-
-
-def forget_made(daemon: Daemon) -> None:
-    made = daemon.api.images(filters={"label": layered.BASE_LABEL}, all=True)
-    docker_image.remove_images(daemon, (image["Id"] for image in made))
-
-
-def preparation(daemon: Daemon, layer: AgentLayer, out: Path, **options: object) -> Preparation:
-    puller = Puller(daemon, Registries(), settings=PullSettings(tries=1))
-    return Preparation(daemon, puller, lambda family: layer, out, **options)  # pyright: ignore[reportArgumentType]
 
 
 def run_in(daemon: Daemon, image: str, *command: str, **options: object) -> str:
@@ -186,7 +160,7 @@ def test_the_files_are_on_the_disk_once(daemon: Daemon, layer: AgentLayer, three
     upper = layered._upper(daemon, stage)
     if upper is None:
         pytest.skip("the daemon's files are not of this machine, or not root's")
-    image = add_layer(daemon, daemon.image(three[0]), layer, share=False)
+    image = add_layer(daemon, daemon.image(three[0]), layer)
     alone = layered._upper(daemon, image)
     assert alone is not None and (alone / "lib/packages.zip").stat().st_nlink == 1
     regular = sum(

@@ -1,0 +1,168 @@
+"""Whether an image grades its tasks as their data set says, asked of the grader of rollouts before the image has a tag.
+
+    certifier = Certifier(daemon, datasets, 2, lambda: open_plans("smith"), timeout_s=600, scratch=folder)
+    rows = certifier.certify(daemon.image(image_name), branches)
+
+Preparation takes it as `images.prepare.Certifier`: rollouts know images, and images nothing of rollouts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from lightning_smith.errors import UserError
+from lightning_smith.files import read_jsonl
+from lightning_smith.images.daemon import Daemon, FoundImage
+from lightning_smith.images.docker import DockerImage
+from lightning_smith.images.names import image_key, is_evaluation
+from lightning_smith.rollout.docker import DockerRoom, DockerSandbox
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.plan import TestPlans
+from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.validate import BuggyTask, TaskRooms, buggy_tasks, validate_once
+from lightning_smith.tasks.columns import iter_batches
+from lightning_smith.tasks.validation import Patch, ValidationRecord
+
+_TRIES = 2
+"""Of a test run without a verdict."""
+
+
+class Certifier:
+    """Grades the gold patch, and no patch at all, of some tasks of an image; usable from several threads.
+
+    Args:
+        datasets: SWE-smith rows, `.jsonl` or `.parquet`.
+        tasks: how many tasks of each image; all of one that has fewer.
+        plans: who says how tasks are tested, asked for with the first image.
+        timeout_s: as in `grading.run_tests`.
+        scratch: where trees go if /dev/shm is full.
+    """
+
+    def __init__(
+        self,
+        daemon: Daemon,
+        datasets: Sequence[Path],
+        tasks: int,
+        plans: Callable[[], TestPlans],
+        *,
+        timeout_s: float,
+        scratch: Path,
+    ) -> None:
+        self._daemon, self._datasets, self._tasks = daemon, datasets, tasks
+        self._open_plans, self._timeout_s, self._scratch = plans, timeout_s, scratch
+        self._plans: TestPlans | None = None
+        self._lock = threading.Lock()
+
+    def wanted(self, image_name: str) -> int:
+        """How many tasks; none of the evaluation set's images, which hold no branch of a task."""
+        return 0 if is_evaluation(image_name) else self._tasks
+
+    def certify(self, image: FoundImage, branches: Set[str]) -> list[dict[str, Any]]:
+        """For each task `instance_id`, and what became of its patches, `gold` and `empty`, with the seconds of each.
+
+        UserError that names the task whose gold patch does not pass, whose tests pass without it, or that has no
+        verdict, and if no task can be tested.
+        """
+        drawn = draw(self._datasets, image_key(image.name), branches, self._tasks)
+        if not drawn:
+            raise UserError(
+                f"no task of the image {image.name} can be certified: none with FAIL_TO_PASS tests has a branch in it"
+            )
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._scratch) as copies:
+            room = _OneImageRoom(DockerSandbox.find(self._daemon, Path(copies)), image.id)
+            rooms = TaskRooms(room, self._opened(), timeout_s=self._timeout_s, scratch=self._scratch)
+            return [_certify(task, rooms, image.name) for task in drawn]
+
+    def _opened(self) -> TestPlans:
+        with self._lock:
+            if self._plans is None:
+                self._plans = self._open_plans()
+            return self._plans
+
+
+class _OneImageRoom(DockerRoom):
+    """Containers of one image, whatever tasks call it: it has no tag before it is proved."""
+
+    def __init__(self, sandbox: DockerSandbox, image_id: str) -> None:
+        super().__init__(sandbox)
+        self._id = image_id
+
+    def image(self, image_name: str) -> DockerImage:
+        return super().image(self._id)
+
+
+def draw(datasets: Sequence[Path], key: str, branches: Set[str], count: int) -> list[BuggyTask]:
+    """`count` tasks of an image that can be tested: those whose ids hash lowest, whatever order the rows have."""
+    shards = [path for path in datasets if path.suffix == ".parquet"]
+    others = [path for path in datasets if path.suffix != ".parquet"]
+    ids = {*_ids_in_shards(shards, key), *(task.task.instance_id for task in _rows(others, key))} & branches
+    wanted = set(heapq.nsmallest(count, ids, key=lambda name: hashlib.sha256(name.encode()).digest()))
+    found = {task.task.instance_id: task for task in _rows(others, key) if task.task.instance_id in wanted}
+    found |= {task.task.instance_id: task for task in buggy_tasks(shards, wanted - set(found))}
+    return [found[name] for name in sorted(found)]
+
+
+def _ids_in_shards(shards: Sequence[Path], key: str) -> Iterator[str]:
+    keys: dict[str, str] = {}
+    for batch in iter_batches(shards, ("instance_id", "image_name", "FAIL_TO_PASS")):
+        names = batch.column("image_name").to_pylist()
+        keys |= {name: image_key(name) for name in set(names) - set(keys)}
+        tests = batch.column("FAIL_TO_PASS").value_lengths().to_pylist()
+        rows = zip(batch.column("instance_id").to_pylist(), names, tests, strict=True)
+        yield from (instance_id for instance_id, name, number in rows if number and keys[name] == key)
+
+
+def _rows(paths: Sequence[Path], key: str) -> Iterator[BuggyTask]:
+    for path in paths:
+        for number, row in enumerate(read_jsonl(path), start=1):
+            where = f"{path} row {number}"
+            task = RolloutTask.from_row(row, where)
+            if task.fail_to_pass and image_key(task.image_name) == key:
+                if not isinstance(row.get("patch"), str):
+                    raise UserError(f"{where} has no patch: it is no SWE-smith row")
+                yield BuggyTask(task, row["patch"].encode())
+
+
+def _certify(task: BuggyTask, rooms: TaskRooms, image_name: str) -> dict[str, Any]:
+    records = {patch: _tested(task, patch, rooms) for patch in Patch}
+    wrong = [reason for record in records.values() if (reason := _reason(record))]
+    if wrong:
+        raise UserError(
+            f"the image {image_name} does not grade {task.task.instance_id} as its data set says: "
+            f"{', and '.join(wrong)}; leave the image out (images.only), or certify no task (images.certify_tasks)"
+        )
+    return {
+        "instance_id": task.task.instance_id,
+        **{patch.value: record.outcome.value for patch, record in records.items()},
+        "wall_s": {patch.value: record.wall_s for patch, record in records.items()},
+    }
+
+
+def _tested(task: BuggyTask, patch: Patch, rooms: TaskRooms) -> ValidationRecord:
+    for _ in range(_TRIES):
+        record = validate_once(task, patch, 0, rooms)
+        if record.valid:
+            break
+    return record
+
+
+def _reason(record: ValidationRecord) -> str | None:
+    """What is wrong with a test run, as a clause."""
+    solved = record.outcome is Outcome.SOLVED
+    if not record.valid:
+        return f"its {record.patch} patch has no verdict ({record.error})"
+    if record.patch is Patch.EMPTY:
+        return "its tests pass without any patch" if solved else None
+    if solved:
+        return None
+    example = (
+        f"{record.failed} tests do not pass, such as {record.failed_tests[0]}" if record.failed else None
+    )
+    return f"its gold patch is {record.outcome} ({record.error or example or 'no word of a test'})"
