@@ -1,8 +1,17 @@
-"""All Docker images of a data set: the targets, and a table of their manifests.
+"""All Docker images of a data set: the targets, a table of their manifests, and their import into nodes' containerd.
 
 INPUTS   {data}/images/{image}.json
-OUTPUTS  {data}/images_{set}.tsv
+OUTPUTS  {data}/images_{set}.tsv, {data}/node_images_{set}.tsv
 """
+
+import shlex
+
+
+def node_flags():
+    """Where images are imported. A parameter of the rule: another list of nodes has to be gone through."""
+    nodes = config["images"]["import_into"] or []
+    flags = [f"--node={command}" for command in nodes]
+    return shlex.join([*flags, f"--min-mb-per-s={config['images']['min_mb_per_s']}"])
 
 
 rule images_table:
@@ -19,6 +28,26 @@ rule images_table:
         "collect the images of the {wildcards.set} set"
     shell:
         "python scripts/images_table.py --manifests {input:q} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule import_into_nodes:
+    """Import a data set's images into the containerd of the nodes."""
+    input:
+        lambda wildcards: manifests_of(wildcards.set),
+    output:
+        f"{DATA}/node_images_{{set}}.tsv",
+    log:
+        f"{LOGS}/import_into_nodes/{{set}}.log",
+    wildcard_constraints:
+        set="release|verified",
+    resources:
+        machine="docker",
+    params:
+        nodes=node_flags(),
+    message:
+        "import the images of the {wildcards.set} set into the nodes"
+    shell:
+        "python scripts/import_images.py --manifests {input:q} {params.nodes} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule prepare_images:
@@ -38,4 +67,20 @@ rule prepare_verified_images:
         f"{DATA}/images_verified.tsv",
         # Named here too: a manifest that is missing does not make a table that exists anew.
         lambda wildcards: manifests_of("verified"),
+    localrule: True
+
+
+rule import_images:
+    """Every image of the release in the containerd of each node in images.import_into."""
+    input:
+        rules.prepare_images.input,
+        f"{DATA}/node_images_release.tsv",
+    localrule: True
+
+
+rule import_verified_images:
+    """Every image of the evaluation set in the containerd of each node in images.import_into."""
+    input:
+        rules.prepare_verified_images.input,
+        f"{DATA}/node_images_verified.tsv",
     localrule: True

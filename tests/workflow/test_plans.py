@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[2]
 PROFILES = ("mini", "k8s", "b200")
 TARGETS = (
     "all", "prepare_data", "probe", "train_dense", "train_moe", "evaluate_verified", "results_table", "data_table",
-    "figures", "warm_start", "make_tasks", "prepare_images", "prepare_verified_images",
+    "figures", "warm_start", "make_tasks", "prepare_images", "prepare_verified_images", "import_images",
+    "import_verified_images",
 )  # fmt: skip
 
 
