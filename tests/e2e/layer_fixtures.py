@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import docker_image
 import pytest
 import tiny_image
 
 from lightning_smith.images.daemon import Daemon
-from lightning_smith.images.layer import AgentLayer, build_layer
-from lightning_smith.images.layered import BASE_LABEL
+from lightning_smith.images.layer import AgentLayer, build_layer, write_tar
+from lightning_smith.images.layered import BASE_LABEL, add_layer, give_tags, tags
 from lightning_smith.images.prepare import Certifier, Preparation
 from lightning_smith.images.proof import agent_volume
 from lightning_smith.images.pull import Puller, PullSettings
@@ -48,3 +49,26 @@ def preparation(
     """Of images that the daemon has."""
     puller = Puller(daemon, Registries(), settings=PullSettings(tries=1))
     return Preparation(daemon, puller, lambda family: layer, out, certifier=certifier)
+
+
+def small_layer(folder: Path) -> AgentLayer:
+    """A layer of one file that stands for the agent's where nothing is run."""
+    (folder / "root/opt/agent").mkdir(parents=True)
+    (folder / "root/opt/agent/file").write_text(f"{folder}\n" * 100)
+    return AgentLayer(
+        folder / "layer.tar", write_tar(folder / "root", folder / "layer.tar"), "glibc", "3", {}, ""
+    )
+
+
+def make(daemon: Daemon, name: str, layer: AgentLayer) -> dict[str, Any]:
+    """The image of a name with a layer, tagged without proof; returns what a manifest says of both."""
+    base = daemon.image(name)
+    image_id = add_layer(daemon, base, layer)
+    give_tags(daemon, image_id, name, layer)
+    return {
+        "image_name": name,
+        "source": name,
+        "base": {"id": base.id, "digest": base.digest, "bytes": 1000, "compressed_bytes": 0},
+        "layer": {"diff_id": layer.diff_id, "bytes": layer.bytes},
+        "image": {"id": image_id, "tags": list(tags(name, layer)), "pushed": None},
+    }

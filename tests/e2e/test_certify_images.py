@@ -93,16 +93,20 @@ def test_an_image_that_grades_its_tasks(
     ids=["gold fails", "empty passes", "no profile"],
 )
 def test_an_image_that_does_not(
-    daemon: Daemon,
-    layer: AgentLayer,
-    image: str,
-    harness: SmithHarness,
-    tmp_path: Path,
-    changes: dict[str, Any],
-    reason: str,
+    daemon: Daemon, image: str, harness: SmithHarness, tmp_path: Path, changes: dict[str, Any], reason: str
 ) -> None:
     made = certifier(daemon, harness, tmp_path, CLAMP.row(**changes), tasks=1)
     with pytest.raises(UserError, match=f"{NAME} does not grade {CLAMP.instance_id} as .* says: {reason}"):
+        made.certify(daemon.image(image), BRANCHES)
+    with pytest.raises(UserError, match=f"no task of the image {NAME} can be certified"):
+        made.certify(daemon.image(image), frozenset({MIRRORED.instance_id}))
+
+
+def test_no_tag_and_no_manifest_of_an_image_that_does_not(
+    daemon: Daemon, layer: AgentLayer, image: str, harness: SmithHarness, tmp_path: Path
+) -> None:
+    made = certifier(daemon, harness, tmp_path, CLAMP.row(repo="swesmith/pypi__widget.0badcafe"), tasks=1)
+    with pytest.raises(UserError, match="has no verdict"):
         preparation(daemon, layer, tmp_path / "out", made).prepare(image)
     assert image_at(daemon, f"{image}:openai") is None and not list((tmp_path / "out").glob("*.json"))
 

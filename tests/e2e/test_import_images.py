@@ -16,14 +16,12 @@ import docker_image
 import pytest
 import tiny_image
 from docker_daemon import give_up
-from layer_fixtures import forget_made
+from layer_fixtures import forget_made, make, small_layer
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import write_json
 from lightning_smith.images.containerd import Node, import_images, reference
 from lightning_smith.images.daemon import Daemon
-from lightning_smith.images.layer import AgentLayer, write_tar
-from lightning_smith.images.layered import add_layer, give_tags, tags
 
 pytestmark = [
     pytest.mark.e2e,
@@ -64,21 +62,12 @@ def node() -> Iterator[Node]:
 @pytest.fixture
 def manifests(daemon: Daemon, tmp_path: Path) -> Iterator[list[dict[str, Any]]]:
     """Small images with a small layer, and what their manifests say that an import reads."""
-    (tmp_path / "root/opt/agent").mkdir(parents=True)
-    (tmp_path / "root/opt/agent/file").write_text("x")
-    diff_id = write_tar(tmp_path / "root", tmp_path / "layer.tar")
-    small = AgentLayer(tmp_path / "layer.tar", diff_id, "glibc", "3", {}, "")
-    made = []
+    small, made = small_layer(tmp_path), []
     for name in NAMES:
         tree = docker_image.Tree()
         tree.text("etc/word", name)
         docker_image.import_image(daemon, tree, name)
-        image_id = add_layer(daemon, daemon.image(name), small)
-        give_tags(daemon, image_id, name, small)
-        image = {"id": image_id, "tags": list(tags(name, small))}
-        made.append(
-            {"image_name": name, "image": image, "base": {"bytes": 1000}, "layer": {"bytes": small.bytes}}
-        )
+        made.append(make(daemon, name, small))
     yield made
     forget_made(daemon)
     daemon.api.remove_image(small.stage)

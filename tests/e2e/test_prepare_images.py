@@ -19,14 +19,14 @@ import docker_image
 import pytest
 import tiny_image
 from docker_daemon import own_daemon
-from layer_fixtures import build, forget_made, preparation
+from layer_fixtures import build, forget_made, preparation, small_layer
 from local_registry import Fault, FaultyProxy, faulty_registry
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json
 from lightning_smith.images import layered, proof
 from lightning_smith.images.daemon import LABEL, Daemon
-from lightning_smith.images.layer import AgentLayer, _known, build_layer, write_tar
+from lightning_smith.images.layer import AgentLayer, _known, build_layer
 from lightning_smith.images.layered import add_layer, share_files, tags
 from lightning_smith.images.names import image_key
 from lightning_smith.images.prepare import prepare_all, table
@@ -299,10 +299,7 @@ def test_an_image_without_a_c_library_or_a_testbed(daemon: Daemon, layer: AgentL
 
 def test_pushed_for_the_nodes_with_the_digest(daemon: Daemon, registry: FaultyProxy, tmp_path: Path) -> None:
     """Small images and a small layer: a daemon compresses all that it pushes."""
-    (tmp_path / "root/opt/agent").mkdir(parents=True)
-    (tmp_path / "root/opt/agent/file").write_text("x")
-    diff_id = write_tar(tmp_path / "root", tmp_path / "layer.tar")
-    small = AgentLayer(tmp_path / "layer.tar", diff_id, "glibc", "3", {}, "")
+    small = small_layer(tmp_path)
     registries = Registries()
     progress = PullProgress(2)
     retries = Retries(PullSettings(tries=2, first_wait_s=0.1), progress, threading.Event())
