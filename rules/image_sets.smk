@@ -1,7 +1,7 @@
-"""All Docker images of a data set: the targets, a table of their manifests, and their import into nodes' containerd.
+"""All Docker images of a data set: what they take, the targets, a table, and their import into nodes' containerd.
 
-INPUTS   {data}/images/{image}.json
-OUTPUTS  {data}/images_{set}.tsv, {data}/node_images_{set}.tsv
+INPUTS   {data}/image_names/{set}.tsv, {data}/images/{image}.json
+OUTPUTS  {work}/image_plans/{set}-{choice}.json, {data}/images_{set}.tsv, {data}/node_images_{set}.tsv
 """
 
 import shlex
@@ -12,6 +12,28 @@ def node_flags():
     nodes = config["images"]["import_into"] or []
     flags = [f"--node={command}" for command in nodes]
     return shlex.join([*flags, f"--min-mb-per-s={config['images']['min_mb_per_s']}"])
+
+
+rule plan_images:
+    """Say which images are missing and how large they are; refuse what does not fit."""
+    input:
+        f"{DATA}/image_names/{{set}}.tsv",
+    output:
+        f"{WORK}/image_plans/{{set}}-{{choice}}.json",
+    log:
+        f"{LOGS}/plan_images/{{set}}-{{choice}}.log",
+    priority: 100  # before the first pull
+    resources:
+        machine="docker",
+        sources=source_flags(),
+    params:
+        only=lambda wildcards: (
+            " ".join(["--only", *only]) if (only := only_of(wildcards.set)) else ""
+        ),
+    message:
+        "plan the images of the {wildcards.set} set"
+    shell:
+        "python scripts/plan_images.py --names {input:q} {params.only} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule images_table:

@@ -86,28 +86,6 @@ checkpoint list_image_names:
         "python scripts/list_image_names.py --datasets {input:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
-rule plan_images:
-    """Say which images are missing and how large they are; refuse what does not fit."""
-    input:
-        f"{DATA}/image_names/{{set}}.tsv",
-    output:
-        f"{WORK}/image_plans/{{set}}-{{choice}}.json",
-    log:
-        f"{LOGS}/plan_images/{{set}}-{{choice}}.log",
-    priority: 100  # before the first pull
-    resources:
-        machine="docker",
-        sources=source_flags(),
-    params:
-        only=lambda wildcards: (
-            " ".join(["--only", *only]) if (only := only_of(wildcards.set)) else ""
-        ),
-    message:
-        "plan the images of the {wildcards.set} set"
-    shell:
-        "python scripts/plan_images.py --names {input:q} {params.only} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
-
-
 rule agent_layer:
     """Build /opt/agent once for all images: Python, the OpenAI client, the harness."""
     input:
@@ -132,8 +110,7 @@ rule prepare_image:
     input:
         layer=rules.agent_layer.output,
         state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
-        # Grading needs the environment; another one does not make an image another.
-        smith=lambda wildcards: ancient(SMITH) if certify_flags(wildcards.image) else [],
+        smith=lambda wildcards: SMITH if certify_flags(wildcards.image) else [],
     output:
         f"{DATA}/images/{{image}}.json",
     log:
