@@ -179,6 +179,8 @@ def test_by_hand_is_interrupted_and_piped(by_hand: list[str], tmp_path: Path) ->
         "interrupted: the rollout is given up, nothing of it is left running\n",
     )
     assert processes("sleep 3018") == []
-    shell = f"{shlex.join([*by_hand, '--scripted', replies])} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    # It meets the closed pipe when it next has something to say.
+    talkative = write_replies(tmp_path / "talkative.json", *[bash("ls")] * 20)
+    shell = f"{shlex.join([*by_hand, '--scripted', talkative])} | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False, timeout=120)
     assert (done.stdout, done.stderr) == ("--- system\n141\n", "")
