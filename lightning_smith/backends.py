@@ -105,15 +105,21 @@ def profile_source(images_backend: str, images: Path) -> ProfileSource:
     return SmithProfiles()
 
 
-def validation_rooms(workspace: str, images: Path, *, tests: str, timeout_s: float, scratch: Path) -> Rooms:
+def validation_rooms(
+    workspace: str, images: Path, *, tests: str, grade: str, timeout_s: float, scratch: Path
+) -> Rooms:
     """Workspaces and grader for `validate_tasks`; `tests` as in `StageSettings`, `timeout_s` as in `run_tests`.
+
+    `grade` says which of a task's tests decide, as `agent.grade` of the configuration.
 
     Raises UserError for a kind of workspace that this version does not have, or that cannot be had here.
     """
     from lightning_smith.rollout.kinds import open_plans, open_room
+    from lightning_smith.rollout.task import Grade
     from lightning_smith.rollout.validate import TaskRooms
 
-    return TaskRooms(open_room(workspace, images), open_plans(tests), timeout_s=timeout_s, scratch=scratch)
+    room, plans = open_room(workspace, images), open_plans(tests)
+    return TaskRooms(room, plans, timeout_s=timeout_s, scratch=scratch, grade=Grade(grade))
 
 
 def image_certifier(

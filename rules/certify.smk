@@ -84,12 +84,13 @@ rule validate_tasks:
         parts=len(VALIDATION_PARTS),
         runs=config["validation"]["runs"],
         max_invalid=config["validation"]["max_invalid_fraction"],
+        grade=config["agent"]["grade"],
         timeout_s=config["agent"]["grading_timeout_s"],
     message:
         "validate tasks, part {wildcards.part} of {params.parts}"
     shell:
         "python scripts/validate_tasks.py --shards {input.shards:q} --previous {input.previous:q} --part {wildcards.part}"
-        " --parts {params.parts} --runs {params.runs} --timeout {params.timeout_s} --workspace {params.workspace}"
+        " --parts {params.parts} --runs {params.runs} --grade {params.grade} --timeout {params.timeout_s} --workspace {params.workspace}"
         " --images-backend {params.backend} --images {params.work}/images --scratch {params.work}/validation/scratch --workers {threads}"
         " --max-invalid-fraction {params.max_invalid} --log {params.work}/validation/{wildcards.part}.jsonl"
         " --out {output:q} 2>&1 | tee -i {log:q}"

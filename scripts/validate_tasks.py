@@ -14,6 +14,7 @@ from lightning_smith.backends import tests_of, validation_rooms
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.process import exit_when_orphaned, stage_lock
+from lightning_smith.rollout.task import Grade
 from lightning_smith.rollout.validate import buggy_tasks, part_of, validate
 from lightning_smith.tasks.filters.decisions import read_decisions
 from lightning_smith.tasks.validation import ValidationLog, verdicts
@@ -29,6 +30,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--part", type=int, default=0, help="which part of these tasks, from 0 (default %(default)s)")
     add("--parts", type=int, default=1, help="number of parts (default %(default)s)")
     add("--runs", type=int, required=True, help="test runs of each of a task's two patches")
+    add(
+        "--grade",
+        choices=[*Grade],
+        default="all",
+        help="which of a task's tests decide (default %(default)s)",
+    )
     add("--timeout", type=float, required=True, help="processor seconds of one test run")
     add("--workspace", required=True, help="backends.workspace of the configuration")
     add("--images", type=Path, required=True, help="folder of the images")
@@ -53,6 +60,7 @@ def main(argv: list[str] | None = None) -> None:
             args.workspace,
             args.images,
             tests=tests_of(args.images_backend),
+            grade=args.grade,
             timeout_s=args.timeout,
             scratch=args.scratch,
         )

@@ -71,6 +71,11 @@ class TestPlan:
 class TestPlans(Protocol):
     """Who knows how tasks are tested. Raises UserError for a task that it cannot test."""
 
+    @property
+    def versions(self) -> str:
+        """Name and version of the harness that is asked, empty if there is none."""
+        ...
+
     def plan(self, task: RolloutTask, image: Revisions, grade: Grade) -> TestPlan: ...
 
     def resolved(self, task: RolloutTask, plan: TestPlan, log: bytes) -> bool | None:
@@ -80,6 +85,8 @@ class TestPlans(Protocol):
 
 class ImageTests:
     """TestPlans of images that say themselves how their tests are run."""
+
+    versions = ""
 
     def plan(self, task: RolloutTask, image: Revisions, grade: Grade) -> TestPlan:
         files = task.graded(grade).test_files

@@ -13,14 +13,14 @@ import base64
 import errno
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
@@ -34,7 +34,7 @@ from lightning_smith.rollout.plan import ImageTests, TestPlans
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import TESTBED_PYTHON
 from lightning_smith.rollout.statuses import PASSING
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.workspace import Observation, Workspace
 from lightning_smith.tasks.columns import SCHEMA, iter_batches
 from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord
@@ -71,8 +71,10 @@ class BuggyTask:
 class Rooms(Protocol):
     """Where tasks are validated. Its UserErrors are the machine's, never the task's."""
 
-    timeout_s: float
-    """Of one test run."""
+    @property
+    def depends_on(self) -> Mapping[str, Any]:
+        """What an outcome depends on beside the task, its image and the patch."""
+        ...
 
     def image_digest(self, task: RolloutTask) -> str:
         """Digest of the task's image; UserError if there is none."""
@@ -95,12 +97,29 @@ class TaskRooms:
         plans: who says how tasks are tested.
         timeout_s: as in `grading.run_tests`.
         scratch: where trees go if /dev/shm is full.
+        grade: which of a task's tests decide.
     """
 
-    def __init__(self, room: Room, plans: TestPlans, *, timeout_s: float, scratch: Path) -> None:
-        self.timeout_s = timeout_s
+    def __init__(
+        self,
+        room: Room,
+        plans: TestPlans,
+        *,
+        timeout_s: float,
+        scratch: Path,
+        grade: Grade = Grade.ALL,
+    ) -> None:
         self._room, self._plans, self._scratch = room, plans, scratch
+        self._timeout_s, self._grade = timeout_s, grade
         self._store = FreshRuns()
+
+    @property
+    def depends_on(self) -> dict[str, Any]:
+        return {
+            "timeout_s": self._timeout_s,
+            "grade": self._grade.value,
+            "harness": self._plans.versions,
+        }
 
     def image_digest(self, task: RolloutTask) -> str:
         return self._room.image(task.image_name).digest
@@ -123,9 +142,10 @@ class TaskRooms:
             diff,
             self._store,
             self._room.sandbox,
-            timeout_s=self.timeout_s,
+            timeout_s=self._timeout_s,
             scratch=self._scratch,
             plans=self._plans,
+            grade=self._grade,
         )
 
 
@@ -264,7 +284,7 @@ def validate_once(buggy: BuggyTask, patch: Patch, run: int, rooms: Rooms) -> Val
         if failure.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         outcome, error = Outcome.GRADER_ERROR, f"{type(failure).__name__}: {failure}"
-    tests = dict.fromkeys(task.tests)
+    tests = dict.fromkeys(task.graded(tested.grade).tests if tested is not None else task.tests)
     statuses = statuses_of(task, tested) if tested is not None else {}
     passed = sorted(test for test in tests if statuses.get(test) in PASSING)
     failed = [test for test in tests if statuses.get(test) not in PASSING] if tested is not None else []
@@ -327,6 +347,6 @@ def _inputs(buggy: BuggyTask, rooms: Rooms) -> str:
             "tests": sorted(buggy.task.tests),
             "image": rooms.image_digest(buggy.task),
             "bug": hashlib.sha256(buggy.bug).hexdigest(),
-            "timeout_s": rooms.timeout_s,
+            **rooms.depends_on,
         }
     )

@@ -24,7 +24,10 @@ from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl, sha256_file
 from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
 from lightning_smith.images.names import image_key
+from lightning_smith.rollout.kinds import BwrapRoom
 from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.plan import ImageTests
+from lightning_smith.rollout.task import Grade
 from lightning_smith.rollout.validate import (
     BuggyTask,
     TaskRooms,
@@ -76,6 +79,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "gold_does_not_apply": {"patch": bug(CORE.replace("value", "number"), BUGGY.replace("value", "number"))},
     "gold_is_garbage": {"patch": "a fix, surely"},
     "gold_fails": {"FAIL_TO_PASS": [LOW, "tests/test_wrong.py::test_wrong"]},
+    "gold_fails_elsewhere": {"PASS_TO_PASS": ["tests/test_wrong.py::test_wrong"]},
     "empty_passes": {"FAIL_TO_PASS": [SPAN], "PASS_TO_PASS": []},
     "both_wrong": {"FAIL_TO_PASS": [SPAN], "PASS_TO_PASS": [], "patch": "a fix, surely"},
     "bug_is_elsewhere": {"PASS_TO_PASS": []},
@@ -175,6 +179,24 @@ def test_each_kind_of_wrong_task_has_its_own_reason(tmp_path: Path, rooms: TaskR
         assert "the bug's patch cannot be reversed" in (by_key[name, Patch.GOLD, 0].error or "")
         assert by_key[name, Patch.GOLD, 0].failed is None, "no test ran"
     assert "lacks tests/test_absent.py" in (by_key["no_such_file", Patch.EMPTY, 0].error or "")
+
+
+def test_only_the_tests_that_decide_have_to_pass(tmp_path: Path, rooms: TaskRooms, images: Path) -> None:
+    shard = write_release(tmp_path / "a.parquet", *TASKS)
+    log = tmp_path / "log.jsonl"
+    name = "gold_fails_elsewhere"
+    _, gold = sorted(run(shard, rooms, log, [name], runs=1), key=lambda each: each.patch)
+    assert (gold.patch, gold.outcome) == (Patch.GOLD, Outcome.UNSOLVED)
+    narrow = TaskRooms(
+        BwrapRoom(images, TESTBED_PYTHON),
+        ImageTests(),
+        timeout_s=30,
+        scratch=tmp_path / "scratch",
+        grade=Grade.FAIL_TO_PASS,
+    )
+    empty, gold = sorted(run(shard, narrow, log, [name], runs=1), key=lambda each: each.patch)
+    assert (gold.outcome, gold.failed, gold.failed_tests) == (Outcome.SOLVED, 0, ())
+    assert (empty.outcome, empty.failed_tests) == (Outcome.UNSOLVED, (LOW,))
 
 
 def test_a_task_whose_tests_throw_coins_is_flaky(tmp_path: Path, rooms: TaskRooms) -> None:
@@ -298,5 +320,7 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
 def test_a_workspace_that_this_version_lacks_is_named() -> None:
     from lightning_smith.backends import validation_rooms
 
-    with pytest.raises(UserError, match=r"the workspace 'pod' is unknown: it is bwrap or docker"):
-        validation_rooms("pod", Path("images"), tests="image", timeout_s=1, scratch=Path("scratch"))
+    with pytest.raises(UserError, match=r"the workspace 'ship' is unknown: it is bwrap, docker or pod"):
+        validation_rooms(
+            "ship", Path("images"), tests="image", grade="all", timeout_s=1, scratch=Path("scratch")
+        )
