@@ -14,14 +14,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import docker
 import requests
 import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
+from lightning_smith.closing import Closing
 from lightning_smith.errors import UserError
 from lightning_smith.images.names import ImageRef, image_key, spellings
 from lightning_smith.process import process_stat
@@ -54,7 +54,7 @@ class FoundImage:
     user: str
 
 
-class Daemon:
+class Daemon(Closing):
     """A Docker daemon; a context manager, usable from several threads, and from processes forked later on."""
 
     def __init__(self, host: str, timeout_s: int) -> None:
@@ -69,14 +69,6 @@ class Daemon:
             self._client = docker.from_env(timeout=self._timeout_s, version="auto", max_pool_size=128)
             self._pid = os.getpid()
         return self._client.api
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         if self._client is not None and self._pid == os.getpid():

@@ -21,7 +21,8 @@ from lightning_smith.files import read_jsonl
 from lightning_smith.images.daemon import Daemon, FoundImage
 from lightning_smith.images.docker import DockerImage
 from lightning_smith.images.names import image_key, is_evaluation
-from lightning_smith.rollout.docker import DockerRoom, DockerSandbox
+from lightning_smith.rollout.container import ContainerRoom
+from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import TestPlans
 from lightning_smith.rollout.task import RolloutTask
@@ -87,7 +88,7 @@ class Certifier:
             return self._plans
 
 
-class _OneImageRoom(DockerRoom):
+class _OneImageRoom(ContainerRoom):
     """Containers of one image, whatever tasks call it: it has no tag before it is proved."""
 
     def __init__(self, sandbox: DockerSandbox, image_id: str) -> None:

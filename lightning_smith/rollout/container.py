@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
+from lightning_smith.closing import Closing
 from lightning_smith.errors import UserError
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import EXECUTABLE, REGULAR, SYMLINK, TreeFile
@@ -43,6 +43,7 @@ from lightning_smith.rollout.diff import (
 )
 from lightning_smith.rollout.scratch import remove_tree
 from lightning_smith.rollout.seccomp import filter_program
+from lightning_smith.rollout.testtree import ContainerSandbox
 from lightning_smith.rollout.workspace import Observation
 
 ANSWER_S = 60.0
@@ -116,7 +117,7 @@ class ImageFacts:
     """Folders of the tree that Python imports from, relative to it."""
 
 
-class Container:
+class Container(Closing):
     """A running container of an image, with an executor that answers over `stream`, which is closed with it.
 
     Its errors are SandboxError: they are the machine's.
@@ -139,14 +140,6 @@ class Container:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def ask(
         self, op: str, data: bytes = b"", timeout_s: float = ANSWER_S, **request: Any
@@ -389,7 +382,7 @@ class Workbenches(Protocol):
         ...
 
 
-class ContainerWorkspace:
+class ContainerWorkspace(Closing):
     """Workspace in a container of its own.
 
     Args:
@@ -422,14 +415,6 @@ class ContainerWorkspace:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def execute(self, command: str, timeout_s: float) -> Observation:
         done = self.container.run(
             command, environment=self._environment, timeout_s=timeout_s, keep_bytes=self._keep_bytes
@@ -452,3 +437,24 @@ class ContainerWorkspace:
     def close(self) -> None:
         self.container.close()
         remove_tree(self._scratch)
+
+
+class Containers(Workbenches, ContainerSandbox, Protocol):
+    """A sandbox of containers, with images of its own."""
+
+    def prepare(self, image_name: str) -> Any:
+        """The image of a name, its repository ready; UserError if there is none that can serve."""
+        ...
+
+
+class ContainerRoom:
+    """Rooms in containers: see `kinds.Room`."""
+
+    def __init__(self, sandbox: Containers) -> None:
+        self.sandbox = sandbox
+
+    def image(self, image_name: str) -> Any:
+        return self.sandbox.prepare(image_name)
+
+    def workspace(self, image: Any, branch: str, scratch: Path, *, keep_bytes: int) -> ContainerWorkspace:
+        return ContainerWorkspace(self.sandbox, image, branch, scratch, keep_bytes=keep_bytes)

@@ -36,7 +36,6 @@ from lightning_smith.rollout.container import (
     Answers,
     Container,
     ContainerTestTree,
-    ContainerWorkspace,
     ImageFacts,
     look_into,
 )
@@ -202,21 +201,6 @@ class DockerSandbox:
             stream.close()
             raise
         return stream
-
-
-class DockerRoom:
-    """Containers, over the images of a daemon: see `kinds.Room`."""
-
-    def __init__(self, sandbox: DockerSandbox) -> None:
-        self.sandbox = sandbox
-
-    def image(self, image_name: str) -> DockerImage:
-        return self.sandbox.prepare(image_name)
-
-    def workspace(
-        self, image: DockerImage, branch: str, scratch: Path, *, keep_bytes: int
-    ) -> ContainerWorkspace:
-        return ContainerWorkspace(self.sandbox, image, branch, scratch, keep_bytes=keep_bytes)
 
 
 class _Attached:

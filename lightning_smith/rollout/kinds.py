@@ -11,8 +11,9 @@ from lightning_smith.images.catalogue import ImageCatalogue
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.rollout.container import ContainerRoom
 from lightning_smith.rollout.plan import ImageTests, TestPlans
-from lightning_smith.rollout.pod import PodRoom, PodSandbox
+from lightning_smith.rollout.pod import PodSandbox
 from lightning_smith.rollout.smith import SmithHarness
 from lightning_smith.rollout.stage import SMITH_PYTHON, TESTBED_PYTHON
 from lightning_smith.rollout.testtree import Sandbox
@@ -59,11 +60,11 @@ def open_room(workspace: str, images: Path, testbed_python: Path = TESTBED_PYTHO
     if workspace == "docker":
         # Only here: environments without Docker's client run rollouts too.
         from lightning_smith.images.daemon import connect
-        from lightning_smith.rollout.docker import DockerRoom, DockerSandbox
+        from lightning_smith.rollout.docker import DockerSandbox
 
-        return DockerRoom(DockerSandbox.find(connect(), images))
+        return ContainerRoom(DockerSandbox.find(connect(), images))
     if workspace == "pod":
-        return PodRoom(PodSandbox.find(images))
+        return ContainerRoom(PodSandbox.find(images))
     raise UserError(f"the workspace {workspace!r} is unknown: it is bwrap, docker or pod")
 
 

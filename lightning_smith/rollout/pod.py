@@ -50,7 +50,6 @@ from lightning_smith.rollout.container import (
     Answers,
     Container,
     ContainerTestTree,
-    ContainerWorkspace,
     ImageFacts,
     look_into,
 )
@@ -171,21 +170,6 @@ class PodSandbox:
     def _seen(self, path: str) -> Path:
         """Where the harness sees a file of the image."""
         return self.root / path.lstrip("/")
-
-
-class PodRoom:
-    """Containers of the pod around this process: see `kinds.Room`."""
-
-    def __init__(self, sandbox: PodSandbox) -> None:
-        self.sandbox = sandbox
-
-    def image(self, image_name: str) -> PodImage:
-        return self.sandbox.prepare(image_name)
-
-    def workspace(
-        self, image: PodImage, branch: str, scratch: Path, *, keep_bytes: int
-    ) -> ContainerWorkspace:
-        return ContainerWorkspace(self.sandbox, image, branch, scratch, keep_bytes=keep_bytes)
 
 
 class _Connection:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
+from lightning_smith.closing import Closing
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.bwrap import TREE, Bwrap, Completed
 from lightning_smith.rollout.diff import MAX_DIFF_BYTES, scan, take_diff
@@ -61,7 +61,7 @@ class Workspace(Protocol):
         ...
 
 
-class BwrapWorkspace:
+class BwrapWorkspace(Closing):
     """Workspace in a folder of this machine; each command is a bubblewrap of its own.
 
     Args:
@@ -94,14 +94,6 @@ class BwrapWorkspace:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def execute(self, command: str, timeout_s: float) -> Observation:
         for folder in (self.tree, self._tmp):
