@@ -19,18 +19,13 @@ AVAILABLE: dict[str, frozenset[str]] = {
     "hub": frozenset({"folder", "huggingface"}),
     "images": frozenset({"docker", "local"}),
     "workspace": frozenset({"bwrap", "docker"}),
+    "tests": frozenset({"image", "smith"}),
     "runner": frozenset({"local"}),
     "policy": frozenset({"torch"}),
     "trainer": frozenset({"torch"}),
-    "harness": frozenset({"bwrap"}),
+    "harness": frozenset({"bwrap", "docker"}),
 }
 """Implementations that this version has, by key of `backends`."""
-
-AVAILABLE_IN: dict[tuple[str, str], frozenset[str]] = {
-    # Images of the evaluation set have no branch of an instance's name, which is where a container starts.
-    ("predict", "workspace"): frozenset({"bwrap"}),
-}
-"""Where a rule has fewer of them: by rule and key."""
 
 USED_BY: dict[str, tuple[str, ...]] = {
     "download_shard": ("hub",),
@@ -46,23 +41,18 @@ USED_BY: dict[str, tuple[str, ...]] = {
 """Keys of `backends` that the rules with a choice depend on."""
 
 
-def need_sandbox(rules: Iterable[str], backends: Mapping[str, str]) -> bool:
-    """Whether one of these rules runs something in bubblewrap on this machine."""
-    return any(
-        backends[key] == "bwrap"
-        for rule in rules
-        for key in USED_BY.get(rule, ())
-        if key in ("workspace", "harness")
-    )
+def need(backend: str, rules: Iterable[str], backends: Mapping[str, str]) -> bool:
+    """Whether one of these rules runs commands in `bwrap` or `docker` on this machine."""
+    keys = ("workspace", "harness")
+    return any(backends[key] == backend for rule in rules for key in USED_BY.get(rule, ()) if key in keys)
 
 
 def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
     """Raise UserError for the first rule about to run whose configured backend this version lacks."""
     for rule in sorted(set(rules)):
         for key in USED_BY.get(rule, ()):
-            available = AVAILABLE_IN.get((rule, key), AVAILABLE[key])
-            if backends[key] not in available:
-                have = " and ".join(sorted(available))
+            if backends[key] not in AVAILABLE[key]:
+                have = " and ".join(sorted(AVAILABLE[key]))
                 raise UserError(
                     f"rule {rule} is configured with backends.{key}={backends[key]}, which this version does not "
                     f"have there (it has {have}): run the miniature with `uv run snakemake --profile mini`, or ask "
@@ -71,7 +61,19 @@ def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
 
 
 def refuse_unlike(rules: Iterable[str], backends: Mapping[str, str]) -> None:
-    """Raise UserError if workspaces of one kind are to run over images of another."""
+    """Raise UserError if workspaces or gradings of one kind are to run over images of another."""
+    grading = sorted(rule for rule in set(rules) if "harness" in USED_BY.get(rule, ()))
+    if grading and backends["tests"] != "image":
+        # The evaluation set's own scripts want the history in /testbed, which trees of ours lack.
+        raise UserError(
+            f"rule {grading[0]} grades the miniature's tasks alone in this version (backends.tests=image): give the "
+            "predictions, sample_<k>/preds.jsonl, to `python -m swebench.harness.run_evaluation`"
+        )
+    if grading and backends["harness"] == "docker" and backends["images"] != "docker":
+        raise UserError(
+            f"rule {grading[0]} is configured with backends.harness=docker and backends.images={backends['images']}: "
+            "set backends.images to docker, or backends.harness to bwrap"
+        )
     using = sorted(rule for rule in set(rules) if "workspace" in USED_BY.get(rule, ()))
     needed = {"bwrap": "local", "docker": "docker"}.get(backends["workspace"])
     if using and needed is not None and backends["images"] != needed:
@@ -82,17 +84,12 @@ def refuse_unlike(rules: Iterable[str], backends: Mapping[str, str]) -> None:
         )
 
 
-def tests_of(images_backend: str) -> str:
-    """`StageSettings.tests` of a stage over these images: local ones know their tests, others are SWE-smith's."""
-    return "image" if images_backend == "local" else "smith"
-
-
-def profile_source(images_backend: str, images: Path) -> ProfileSource:
-    """Who knows how a repository's tests are run: the local images themselves, or SWE-smith's registry.
+def profile_source(tests: str, images: Path) -> ProfileSource:
+    """Who knows how a repository's tests are run: the local images themselves (`image`), or SWE-smith's registry.
 
     Raises UserError where swesmith is wanted and not installed.
     """
-    if images_backend == "local":
+    if tests == "image":
         from lightning_smith.tasks.profiles import ImageProfiles
 
         return ImageProfiles(images)
@@ -123,16 +120,17 @@ def validation_rooms(
 
 
 def image_certifier(
-    daemon: Daemon, datasets: Sequence[Path], tasks: int, *, timeout_s: float, scratch: Path
+    daemon: Daemon, datasets: Sequence[Path], tasks: int, *, tests: str, timeout_s: float, scratch: Path
 ) -> Certifier | None:
-    """Who grades so many tasks of each Docker image by SWE-smith's profiles; None if that is none.
+    """Who grades so many tasks of each Docker image; None if that is none.
 
-    `datasets` are SWE-smith rows, `timeout_s` is as in `run_tests`. SWE-smith's harness starts with the first image.
+    `datasets` are SWE-smith rows, `tests` is as in `StageSettings`, `timeout_s` as in `run_tests`. SWE-smith's harness
+    starts with the first image.
     """
     if tasks == 0:
         return None
     from lightning_smith.rollout.certify import Certifier
     from lightning_smith.rollout.kinds import open_plans
 
-    plans = partial(open_plans, tests_of("docker"))
+    plans = partial(open_plans, tests)
     return Certifier(daemon, datasets, tasks, plans, timeout_s=timeout_s, scratch=scratch)

@@ -85,9 +85,11 @@ def session_members(session: int) -> list[int]:
 
 
 def minimal_environment(**extra: str) -> dict[str, str]:
-    """Environment of a service: what any program needs, and `extra`; keys, proxies and Python settings of the
-    user stay behind, so that no secret leaks and requests to 127.0.0.1 are not sent to a proxy."""
+    """Environment of a service: what any program needs, where the Docker daemon is, and `extra`; keys, proxies and
+    Python settings of the user stay behind, so that no secret leaks and requests to 127.0.0.1 are not sent to a
+    proxy."""
     kept = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH")
+    kept += ("DOCKER_HOST", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     threads = {name: value for name, value in os.environ.items() if name.startswith("OMP_")}
     return {**environment, **threads, "PYTHONUNBUFFERED": "1", **extra}

@@ -6,6 +6,8 @@ OUTPUTS  {data}/profiles.json, {data}/odd_test_ids.jsonl, {data}/validation/{par
 """
 
 IN_SMITH = "uv run --frozen --project envs/smith " if SMITH else ""
+# Where the repositories say themselves how their tests are run.
+TOLD_BY = local_images("train") if BACKENDS["tests"] == "image" else []
 VALIDATION_PARTS = list(range(config["validation"]["parts"]))
 
 
@@ -13,7 +15,7 @@ rule list_profiles:
     """Write how the tests of each repository of the release are run and read."""
     input:
         shards=RAW,
-        images=local_images("train"),
+        images=TOLD_BY,
         environment=SMITH,
     output:
         f"{DATA}/profiles.json",
@@ -24,11 +26,11 @@ rule list_profiles:
     params:
         work=WORK,
         run=IN_SMITH,
-        images=BACKENDS["images"],
+        tests=BACKENDS["tests"],
     message:
         "list the profiles of the release's repositories"
     shell:
-        "{params.run}python scripts/list_profiles.py --shards {input.shards:q} --images-backend {params.images}"
+        "{params.run}python scripts/list_profiles.py --shards {input.shards:q} --tests {params.tests}"
         " --images {params.work}/images --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -38,7 +40,7 @@ rule filter_gradable:
         shards=RAW,
         previous=lambda wildcards: filter_before("gradable"),
         profiles=rules.list_profiles.output,
-        images=local_images("train"),
+        images=TOLD_BY,
         environment=SMITH,
     output:
         decisions=f"{DATA}/filters/gradable.tsv",
@@ -50,12 +52,12 @@ rule filter_gradable:
     params:
         work=WORK,
         run=IN_SMITH,
-        images=BACKENDS["images"],
+        tests=BACKENDS["tests"],
     message:
         "filter: gradable by the harness"
     shell:
         "{params.run}python scripts/filter_gradable.py --shards {input.shards:q} --previous {input.previous:q}"
-        " --profiles {input.profiles:q} --images-backend {params.images} --images {params.work}/images"
+        " --profiles {input.profiles:q} --tests {params.tests} --images {params.work}/images"
         " --odd {output.odd:q} --out {output.decisions:q} 2>&1 | tee -i {log:q}"
 
 
@@ -64,7 +66,7 @@ rule validate_tasks:
     input:
         shards=RAW,
         previous=lambda wildcards: filter_before("validated"),
-        images=local_images("train"),
+        images=task_images("train"),
         environments=TESTBED + SMITH,
     output:
         f"{DATA}/validation/{{part}}.jsonl",
@@ -80,7 +82,7 @@ rule validate_tasks:
     params:
         work=WORK,
         workspace=BACKENDS["workspace"],
-        backend=BACKENDS["images"],
+        tests=BACKENDS["tests"],
         parts=len(VALIDATION_PARTS),
         runs=config["validation"]["runs"],
         max_invalid=config["validation"]["max_invalid_fraction"],
@@ -91,7 +93,7 @@ rule validate_tasks:
     shell:
         "python scripts/validate_tasks.py --shards {input.shards:q} --previous {input.previous:q} --part {wildcards.part}"
         " --parts {params.parts} --runs {params.runs} --grade {params.grade} --timeout {params.timeout_s} --workspace {params.workspace}"
-        " --images-backend {params.backend} --images {params.work}/images --scratch {params.work}/validation/scratch --workers {threads}"
+        " --tests {params.tests} --images {params.work}/images --scratch {params.work}/validation/scratch --workers {threads}"
         " --max-invalid-fraction {params.max_invalid} --log {params.work}/validation/{wildcards.part}.jsonl"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 

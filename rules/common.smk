@@ -7,13 +7,13 @@ from pathlib import Path
 
 import yaml
 
-from lightning_smith.backends import need_sandbox, refuse_missing, refuse_unlike
+from lightning_smith.backends import need, refuse_missing, refuse_unlike
 from lightning_smith.config import active_recipes, check_references, check_schema
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
 from lightning_smith.images.names import image_key
 from lightning_smith.images.state import failures_text
-from lightning_smith.machines import refuse_wrong_machine
+from lightning_smith.machines import lacks_docker, refuse_wrong_machine
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
 from lightning_smith.rollout.bwrap import check_sandbox
 from lightning_smith.runlock import RunLock
@@ -44,6 +44,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 DATA, WORK, RESULTS = (config["dirs"][key] for key in ("data", "work", "results"))
 LOGS = f"{WORK}/logs"
 BACKENDS = config["backends"]
+# Whether the release is the miniature's own, made here.
+OF_MINIATURE = BACKENDS["hub"] == "folder" and config["release"]["folder"] is None
 RECIPES = active_recipes(config)
 ASSETS = "assets/miniature"
 
@@ -70,20 +72,38 @@ def hold_folder_and_check_machine():
         )
         refuse_missing((job["rule"] for job in jobs), BACKENDS)
         refuse_unlike((job["rule"] for job in jobs), BACKENDS)
-        if need_sandbox((job["rule"] for job in jobs), BACKENDS):
+        if need("bwrap", (job["rule"] for job in jobs), BACKENDS):
             check_sandbox()
+        if need("docker", (job["rule"] for job in jobs), BACKENDS):
+            if lack := lacks_docker():
+                raise UserError(lack)
         globals()["_run_lock"] = RunLock(".snakemake")
 
 
+def image_keys(*roles):
+    """Keys of the images of the miniature's packages of these roles."""
+    return [image_key(s.image_name) for s in TASK_SOURCES if s.role in roles]
+
+
 def local_images(role):
-    """Images of the miniature's packages of one role; none where a task's repository is a Docker image."""
-    if BACKENDS["images"] != "local":
+    """Git repositories of the miniature's packages of one role; none of a release that is not its own."""
+    if BACKENDS["images"] != "local" and not OF_MINIATURE:
         return []
-    return [
-        f"{WORK}/images/{image_key(s.image_name)}/image.json"
-        for s in TASK_SOURCES
-        if s.role == role
-    ]
+    return [f"{WORK}/images/{key}/image.json" for key in image_keys(role)]
+
+
+def built_images(keys):
+    """Records of Docker images that are made here; none of a release whose images are pulled."""
+    if BACKENDS["images"] != "docker" or not OF_MINIATURE:
+        return []
+    return [f"{WORK}/docker_images/{key}.json" for key in keys]
+
+
+def task_images(role):
+    """What a stage waits for that runs tasks of one role; nothing where their images are pulled."""
+    if BACKENDS["images"] == "local":
+        return local_images(role)
+    return built_images(image_keys(role))
 
 
 def step_before(recipe, step):
@@ -118,9 +138,11 @@ def recipe_settings(wildcards):
 
 # What a stage with rollouts, and what the official grading, runs in beside the environment of the workflow.
 TESTBED = [f"{WORK}/envs/testbed.json"] if BACKENDS["images"] == "local" else []
-# SWE-smith's registry lives in an environment of its own; local images say themselves how their tests are run.
-SMITH = [] if BACKENDS["images"] == "local" else [f"{WORK}/envs/smith.json"]
+# SWE-smith's registry lives in an environment of its own.
+SMITH = [f"{WORK}/envs/smith.json"] if BACKENDS["tests"] == "smith" else []
 ROLLOUT_ENVIRONMENTS = TESTBED + (
     [f"{WORK}/envs/mini.json"] if BACKENDS["policy"] == "torch" else []
 )
-GRADE_ENVIRONMENTS = [f"{WORK}/envs/eval.json", *TESTBED]
+GRADE_ENVIRONMENTS = [f"{WORK}/envs/eval.json"] + (
+    [f"{WORK}/envs/testbed.json"] if BACKENDS["harness"] == "bwrap" else []
+)

@@ -8,6 +8,12 @@ SAMPLES = list(range(config["evaluation"]["samples"]))
 EVALUATED = [
     (name, step) for name, recipe in RECIPES.items() for step in recipe["evaluate"]
 ]
+# The official grading in bubblewrap needs the repositories on disk.
+GRADED_IMAGES = (
+    local_images("heldout")
+    if BACKENDS["harness"] == "bwrap"
+    else task_images("heldout")
+)
 EVALUATION = f"{RESULTS}/eval/{{recipe}}/step_{{step}}"
 
 
@@ -30,7 +36,7 @@ rule predict:
     input:
         export_at,
         tasks=EVALUATION_SET,
-        images=local_images("heldout"),
+        images=task_images("heldout"),
         environments=ROLLOUT_ENVIRONMENTS,
     output:
         run=f"{EVALUATION}/run.json",
@@ -74,7 +80,7 @@ rule grade:
         run=rules.predict.output.run,
         predictions=rules.predict.output.predictions,
         tasks=EVALUATION_SET,
-        images=local_images("heldout"),
+        images=GRADED_IMAGES,
         environments=GRADE_ENVIRONMENTS,
     output:
         counts=f"{EVALUATION}/counts.json",
@@ -89,13 +95,14 @@ rule grade:
         machine="A",
     params:
         work=WORK,
+        harness=BACKENDS["harness"],
         timeout_s=config["evaluation"]["harness_timeout_s"],
         retest=config["evaluation"]["retest_fraction"],
         folder=lambda wildcards, input: Path(input.run).parent,
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: official grading"
     shell:
-        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images"
+        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
         " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
         " --predictions {params.folder:q} 2>&1 | tee -i {log:q}"
 
@@ -104,7 +111,7 @@ rule grade_control:
     """Grade the gold patches, which must all resolve, or no patch at all, which must resolve none."""
     input:
         tasks=EVALUATION_SET,
-        images=local_images("heldout"),
+        images=GRADED_IMAGES,
         environments=GRADE_ENVIRONMENTS,
     output:
         f"{RESULTS}/eval/control_{{kind}}.json",
@@ -119,6 +126,7 @@ rule grade_control:
         machine="A",
     params:
         work=WORK,
+        harness=BACKENDS["harness"],
         instances=config["evaluation"]["instances"],
         seed=config["evaluation"]["seed"],
         timeout_s=config["evaluation"]["harness_timeout_s"],
@@ -126,7 +134,7 @@ rule grade_control:
     message:
         "control of the grading: {wildcards.kind} patches"
     shell:
-        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images"
+        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
         " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
         " --control {wildcards.kind} --instances {params.instances} --seed {params.seed} --out {output:q}"
         " 2>&1 | tee -i {log:q}"

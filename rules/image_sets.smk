@@ -17,7 +17,8 @@ def node_flags():
 rule plan_images:
     """Say which images are missing and how large they are; refuse what does not fit."""
     input:
-        f"{DATA}/image_names/{{set}}.tsv",
+        names=f"{DATA}/image_names/{{set}}.tsv",
+        made=lambda wildcards: built_images(wanted_images(wildcards.set)),
     output:
         f"{WORK}/image_plans/{{set}}-{{choice}}.json",
     log:
@@ -33,7 +34,7 @@ rule plan_images:
     message:
         "plan the images of the {wildcards.set} set"
     shell:
-        "python scripts/plan_images.py --names {input:q} {params.only} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/plan_images.py --names {input.names:q} {params.only} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule images_table:

@@ -19,7 +19,8 @@ IMAGE_STATES = ImageStates(Path(f"{WORK}/image_states"), Path(f"{DATA}/images"))
 
 def set_of(image):
     """The data set that an image is of."""
-    return "verified" if is_evaluation(image) else "release"
+    heldout = OF_MINIATURE and image in image_keys("heldout")
+    return "verified" if heldout or is_evaluation(image) else "release"
 
 
 def only_of(name):
@@ -63,6 +64,8 @@ def certify_flags(image):
         str(tasks),
         "--grading-timeout",
         str(timeout),
+        "--tests",
+        BACKENDS["tests"],
         "--tasks",
     ]
     return shlex.join([*flags, *RAW]) if tasks else ""
@@ -111,6 +114,7 @@ rule prepare_image:
         layer=rules.agent_layer.output,
         state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
         smith=lambda wildcards: SMITH if certify_flags(wildcards.image) else [],
+        made=lambda wildcards: built_images([wildcards.image]),
     output:
         f"{DATA}/images/{{image}}.json",
     log:

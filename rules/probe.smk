@@ -9,7 +9,7 @@ rule probe:
     """Roll the base policy out a few times on each candidate, and log every outcome."""
     input:
         candidates=rules.collect_candidates.output.candidates,
-        images=local_images("train"),
+        images=task_images("train"),
         environments=ROLLOUT_ENVIRONMENTS + SMITH,
     output:
         f"{DATA}/probe/log.jsonl",
@@ -32,13 +32,13 @@ rule probe:
         max_invalid=config["probe"]["max_invalid_fraction"],
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
-        backend=BACKENDS["images"],
+        tests=BACKENDS["tests"],
     message:
         "probe the candidates"
     shell:
         "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
         " --seed {params.seed} --model {params.model:q} --model-name {params.name} --temperature {params.temperature}"
-        " --workspace {params.workspace} --images-backend {params.backend} --images {params.work}/images --work {params.work}/probe --logs {params.logs}/probe --log {params.work}/probe/live.jsonl"
+        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images --work {params.work}/probe --logs {params.logs}/probe --log {params.work}/probe/live.jsonl"
         " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output:q} 2>&1 | tee -i {log:q}"
 
 

@@ -12,7 +12,6 @@ RAW = [f"{DATA}/raw/train-{shard}.parquet" for shard in SHARDS]
 FROM_FOLDER = BACKENDS["hub"] == "folder"
 HUB_FOLDER = config["release"]["folder"] or f"{DATA}/hub"
 HUB_SUMS = [f"{HUB_FOLDER}/SHA256SUMS"] if FROM_FOLDER else []
-OF_MINIATURE = FROM_FOLDER and config["release"]["folder"] is None
 EVALUATION_SET = (
     f"{DATA}/heldout.parquet" if OF_MINIATURE else f"{DATA}/verified.parquet"
 )
@@ -123,7 +122,11 @@ checkpoint list_images:
 rule list_branches:
     """Read the branches inside one image, without network and without starting the task."""
     input:
-        [f"{WORK}/images/{{image}}/image.json"] if BACKENDS["images"] == "local" else [],
+        lambda wildcards: (
+            [f"{WORK}/images/{wildcards.image}/image.json"]
+            if BACKENDS["images"] == "local"
+            else built_images([wildcards.image])
+        ),
     output:
         f"{DATA}/branches/{{image}}.json",
     log:

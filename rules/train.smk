@@ -16,7 +16,7 @@ rule train_segment:
     input:
         segment_start,
         tasks=rules.split.output.train,
-        images=local_images("train"),
+        images=task_images("train"),
         environments=ROLLOUT_ENVIRONMENTS + SMITH,
     output:
         f"{RESULTS}/train/{{recipe}}/step_{{step}}.json",
@@ -35,13 +35,13 @@ rule train_segment:
         model=lambda wildcards: policy_of(wildcards.recipe)["model"],
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
-        backend=BACKENDS["images"],
+        tests=BACKENDS["tests"],
     message:
         "train {wildcards.recipe} to step {wildcards.step}"
     shell:
         "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
         " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q}"
-        " --workspace {params.workspace} --images-backend {params.backend} --images {params.work}/images --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
+        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 

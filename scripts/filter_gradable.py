@@ -1,6 +1,6 @@
 """Filter: drop rows that the official harness cannot grade.
 
-For Docker images (--images-backend docker) run it in envs/smith, which has SWE-smith's parsers.
+For SWE-smith's own repositories (--tests smith) run it in envs/smith, which has SWE-smith's parsers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add_common_flags(parser)
     parser.add_argument("--profiles", type=Path, required=True, help="table of scripts/list_profiles.py")
-    parser.add_argument("--images-backend", required=True, help="backends.images of the configuration")
+    parser.add_argument("--tests", required=True, help="backends.tests of the configuration")
     parser.add_argument("--images", type=Path, required=True, help="folder of local images")
     parser.add_argument(
         "--odd",
@@ -36,7 +36,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     profiles = read_profiles(args.profiles)
-    odd_ids = gradable.OddIds(profile_source(args.images_backend, args.images))
+    odd_ids = gradable.OddIds(profile_source(args.tests, args.images))
     found: dict[str, gradable.Judgement] = {}
 
     def reasons(batch: pa.RecordBatch) -> list[str | None]:

@@ -13,10 +13,12 @@ from lightning_smith.evaluation.grade import GradeSettings, control, grade, plan
 from lightning_smith.evaluation.predictions import choose_tasks, read_tasks
 from lightning_smith.evaluation.sandbox import SandboxExecutor
 from lightning_smith.files import sha256_file
-from lightning_smith.images.catalogue import ImageCatalogue
 from lightning_smith.process import exit_when_orphaned, stage_lock
-from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.grades import GradeStore
+from lightning_smith.rollout.kinds import open_room
+
+EXECUTORS = {"bwrap": "bubblewrap", "docker": "Docker"}
+"""What a table calls where the tests ran."""
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -25,8 +27,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--tasks", type=Path, required=True, help="held-out tasks, parquet in swebench's version 5 format")
-    add("--images", type=Path, required=True, help="folder of the local images")
-    add("--testbed-python", type=Path, required=True, help="interpreter that the tests run with")
+    add("--images", type=Path, required=True, help="folder of the images")
+    add("--harness", default="bwrap", choices=EXECUTORS, help="backends.harness (default %(default)s)")
+    add("--testbed-python", type=Path, required=True, help="bwrap: interpreter that the tests run with")
     add("--work", type=Path, required=True, help="folder for logs, reports of instances and scratch trees")
     add("--store", type=Path, help="folder of test runs made earlier (default: grades/ beside --images)")
     add(
@@ -63,8 +66,7 @@ def main(argv: list[str] | None = None) -> None:
     exit_when_orphaned()
     tasks = read_tasks(args.tasks)
     executor = SandboxExecutor(
-        ImageCatalogue(args.images),
-        Bwrap.find(args.testbed_python),
+        open_room(args.harness, args.images, args.testbed_python),
         GradeStore(args.store or args.images.parent / "grades", slots=args.workers),
         args.timeout,
         retest_fraction=args.retest_fraction,
@@ -74,7 +76,7 @@ def main(argv: list[str] | None = None) -> None:
         work=args.work,
         execute=executor,
         cross_check=executor.cross_check,
-        executor="bubblewrap",
+        executor=EXECUTORS[args.harness],
         timeout_s=args.timeout,
         workers=args.workers,
         max_invalid_fraction=args.max_invalid_fraction,

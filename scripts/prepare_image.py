@@ -54,6 +54,7 @@ def main(argv: list[str] | None = None) -> None:
                 found.daemon,
                 args.tasks,
                 args.certify_tasks,
+                tests=args.tests,
                 timeout_s=args.grading_timeout,
                 scratch=args.scratch,
             )

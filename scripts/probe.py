@@ -9,7 +9,6 @@ import argparse
 import json
 from pathlib import Path
 
-from lightning_smith.backends import tests_of
 from lightning_smith.errors import run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.gateway.launch import PolicyServer
@@ -39,7 +38,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--temperature", type=float, default=1.0, help="of the policy (default %(default)s)")
     add("--images", type=Path, required=True, help="folder of the images")
     add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
-    add("--images-backend", default="local", help="backends.images (default %(default)s)")
+    add("--tests", default="image", help="backends.tests (default %(default)s)")
     add("--work", type=Path, required=True, help="folder for services, trajectories and scratch trees")
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in --work)")
     add("--log", type=Path, required=True, help="live log: one record a finished rollout, read on a rerun")
@@ -65,7 +64,7 @@ def main(argv: list[str] | None = None) -> None:
             tasks=args.tasks,
             images=args.images,
             workspace=args.workspace,
-            tests=tests_of(args.images_backend),
+            tests=args.tests,
             work=args.work,
             log=args.log,
             policy=policy,

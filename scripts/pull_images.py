@@ -80,7 +80,12 @@ def main(argv: list[str] | None = None) -> None:
             raise UserError(f"the daemon lacks {lacking}: run without --no-pull-missing")
         found.puller.planned = plan.missing
         certifier = image_certifier(
-            found.daemon, datasets, args.certify_tasks, timeout_s=args.grading_timeout, scratch=args.scratch
+            found.daemon,
+            datasets,
+            args.certify_tasks,
+            tests=args.tests,
+            timeout_s=args.grading_timeout,
+            scratch=args.scratch,
         )
         prepared = preparation(args, found, args.out, certifier)
         outcome = prepare_all(

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 import transformers
 
-from lightning_smith.backends import tests_of
 from lightning_smith.errors import run_script
 from lightning_smith.files import write_json
 from lightning_smith.mini.train import TrainSettings, train_segment
@@ -39,7 +38,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--images", type=Path, required=True, help="folder of the images")
     add("--agent", type=json.loads, required=True, help="JSON of the agent's limits (`agent` of config.yaml)")
     add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
-    add("--images-backend", default="local", help="backends.images (default %(default)s)")
+    add("--tests", default="image", help="backends.tests (default %(default)s)")
     add("--work", type=Path, required=True, help="folder of live runs: checkpoints, metrics, trajectories")
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in the run's folder)")
     add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
@@ -61,7 +60,7 @@ def main(argv: list[str] | None = None) -> None:
         model=args.model,
         images=args.images,
         workspace=args.workspace,
-        tests=tests_of(args.images_backend),
+        tests=args.tests,
         agent=AgentSettings.from_dict(args.agent),
         work=args.work,
         logs=args.logs,

@@ -10,7 +10,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from lightning_smith.backends import tests_of, validation_rooms
+from lightning_smith.backends import validation_rooms
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.process import exit_when_orphaned, stage_lock
@@ -39,7 +39,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--timeout", type=float, required=True, help="processor seconds of one test run")
     add("--workspace", required=True, help="backends.workspace of the configuration")
     add("--images", type=Path, required=True, help="folder of the images")
-    add("--images-backend", required=True, help="backends.images of the configuration")
+    add("--tests", required=True, help="backends.tests of the configuration")
     add("--scratch", type=Path, required=True, help="where trees go if /dev/shm is full")
     add("--workers", type=int, default=2, help="test runs at a time (default %(default)s)")
     add("--retries", type=int, default=2, help="of a test run without a verdict (default %(default)s)")
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         rooms = validation_rooms(
             args.workspace,
             args.images,
-            tests=tests_of(args.images_backend),
+            tests=args.tests,
             grade=args.grade,
             timeout_s=args.timeout,
             scratch=args.scratch,

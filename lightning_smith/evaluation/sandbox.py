@@ -1,7 +1,7 @@
-"""Runs an instance's official eval script in bubblewrap, on a tree of a local image.
+"""Runs an instance's official eval script in bubblewrap or in a container, on a tree of the task's image.
 
 What the official runner does in a container: write the patch, try four ways to apply it with a reset in
-between, run the eval script with /bin/bash in /testbed, keep everything it prints. The tree comes from the
+between, run the eval script with bash in /testbed, keep everything it prints. The tree comes from the
 image at the task's base commit and is thrown away afterwards. Equal patches of one task are run once
 (`rollout/grades.py`).
 
@@ -10,6 +10,7 @@ image at the task's base commit and is thrown away afterwards. Equal patches of 
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Mapping
@@ -20,32 +21,31 @@ from typing import Any
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.harness import Execution, ExecutionError
 from lightning_smith.files import hash_json
-from lightning_smith.images.catalogue import ImageCatalogue
-from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout.bwrap import CPU_TIME_EXCEEDED, Bwrap, Limit
+from lightning_smith.images.revisions import Revisions
+from lightning_smith.rollout.bwrap import CPU_TIME_EXCEEDED, Limit
 from lightning_smith.rollout.grades import GradeStore, TestRun
 from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.kinds import Room
 from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import PASSING, read_statuses
 from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.workspace import python_environment
+from lightning_smith.rollout.testtree import TestTree, open_test_tree
 
-PATCH = "/run/patch.diff"
-EVAL_SCRIPT = "/run/eval.sh"
+PATCH = "/tmp/patch.diff"
 
 APPLY_TIMEOUT_S = 120.0
 
 _EXIT_CODE = re.compile(rb"^>>>>> Test Exit Code: (\d+)$", re.M)
 
-EXECUTOR_VERSION = 2
+EXECUTOR_VERSION = 3
 """Part of every key of the store: raise it when the same patch could give another log."""
 
 KEEP_BYTES = 8_000_000
 """Kept of a test run's output from its start, and as much from its end."""
 
 APPLY = f"""
+trap 'rm -f {PATCH}' EXIT
 cd /testbed || exit 1
 if git apply --verbose {PATCH}; then exit 0; fi
 export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=grader GIT_AUTHOR_EMAIL=grader@localhost
@@ -59,16 +59,14 @@ reset_tree; if patch --batch --forward --fuzz=5 -p1 -i {PATCH}; then finish 0; f
 if git apply --check --reverse {PATCH}; then finish 0; fi
 finish 1
 """
-"""The official attempts in their order. The tree of a local image has no .git, which only the later ones
-need."""
+"""The official attempts in their order. The tree has no .git, which only the later ones need."""
 
 
 class SandboxExecutor:
-    """An `Execute` for local images; safe to call from several threads.
+    """An `Execute` for trees of images; safe to call from several threads.
 
     Args:
-        images: catalogue of the local images.
-        sandbox: bubblewrap with the interpreter that the tests run in.
+        room: images, and where the tests run.
         store: test runs made earlier, those of training among them.
         timeout_s: seconds of processor time that a process of one instance's tests may take. Wall time is bounded
             at WALL_FACTOR times that, so that a busy machine does not decide whether a patch resolves.
@@ -78,15 +76,14 @@ class SandboxExecutor:
 
     def __init__(
         self,
-        images: ImageCatalogue,
-        sandbox: Bwrap,
+        room: Room,
         store: GradeStore,
         timeout_s: float,
         *,
         retest_fraction: float = 1.0,
         scratch: Path | None = None,
     ) -> None:
-        self._images, self._sandbox, self._store = images, sandbox, store
+        self._room, self._store = room, store
         self._timeout_s, self._retest_fraction, self._scratch = timeout_s, retest_fraction, scratch
 
     def __call__(self, row: Mapping[str, Any], script: str, patch: bytes) -> Execution:
@@ -95,7 +92,7 @@ class SandboxExecutor:
         Raises ExecutionError if the tree or the sandbox cannot be had.
         """
         try:
-            image = self._images[row["image"]]
+            image = self._room.image(row["image"])
             key = self._key(row, image, script, patch)
             run = self._store.run(key, lambda: self._execute(row, image, script, patch))
         except (UserError, OSError) as error:
@@ -124,14 +121,14 @@ class SandboxExecutor:
         return Outcome.SOLVED if passed and exit_codes[-1:] == [b"0"] else Outcome.UNSOLVED
 
     def _decide(self, task: RolloutTask, patch: bytes) -> Outcome | None:
-        image = self._images[task.image_name]
+        image = self._room.image(task.image_name)
         try:
             run = run_tests(
                 task,
                 image,
                 patch,
                 self._store,
-                self._sandbox,
+                self._room.sandbox,
                 timeout_s=self._timeout_s,
                 scratch=self._scratch,
             )
@@ -139,7 +136,7 @@ class SandboxExecutor:
             return None
         return decide(task, run)
 
-    def _key(self, row: Mapping[str, Any], image: LocalImage, script: str, patch: bytes) -> str:
+    def _key(self, row: Mapping[str, Any], image: Revisions, script: str, patch: bytes) -> str:
         """Name of a test run in the store: everything that its log depends on."""
         return hash_json(
             {
@@ -152,56 +149,35 @@ class SandboxExecutor:
             }
         )
 
-    def _execute(self, row: Mapping[str, Any], image: LocalImage, script: str, patch: bytes) -> TestRun:
-        with Scratch(self._scratch) as folder:
-            tree = folder / "tree"
-            image.checkout(row["base_commit"], tree)
+    def _execute(self, row: Mapping[str, Any], image: Revisions, script: str, patch: bytes) -> TestRun:
+        with open_test_tree(self._room.sandbox, image, row["base_commit"], self._scratch) as tree:
             if patch:
-                done = self._run(APPLY, image, tree, APPLY_TIMEOUT_S, {PATCH: patch})
+                encoded = base64.encodebytes(patch).decode()
+                command = f"base64 -d > {PATCH} <<'END' || exit 3\n{encoded}END\n{APPLY}"
+                done = _run(tree, command, APPLY_TIMEOUT_S, APPLY_TIMEOUT_S)
                 if done.returncode != 0:
                     return replace(done, applied=False, timed_out=False)
-            return self._run_script(script, image, tree)
-
-    def _run_script(self, script: str, image: LocalImage, tree: Path) -> TestRun:
-        files = {EVAL_SCRIPT: script}
-        command = f"exec /bin/bash {EVAL_SCRIPT}"
-        done = self._run(command, image, tree, WALL_FACTOR * self._timeout_s, files, cpu_s=self._timeout_s)
+            done = _run(tree, script, WALL_FACTOR * self._timeout_s, self._timeout_s)
         # The tests are a child of the script, which goes on after them and prints their status.
         ended = _EXIT_CODE.findall(done.log)[-1:] == [str(CPU_TIME_EXCEEDED).encode()]
         return replace(done, timed_out=done.timed_out or ended)
 
-    def _run(
-        self,
-        command: str,
-        image: LocalImage,
-        tree: Path,
-        timeout_s: float,
-        files: Mapping[str, bytes | str],
-        *,
-        cpu_s: float | None = None,
-    ) -> TestRun:
-        """One command in the tree.
 
-        A run that was ended for having too many processes leaves a log without its end marker, which the
-        official reader does not accept; one that was ended because the disk is full says nothing.
-        """
-        done = self._sandbox.run(
-            command,
-            tree=tree,
-            environment=python_environment(image),
-            timeout_s=timeout_s,
-            cpu_s=cpu_s,
-            files={name: data.encode() if isinstance(data, str) else data for name, data in files.items()},
-            keep_bytes=KEEP_BYTES,
-        )
-        if done.limit in (Limit.DISK, Limit.FILES):
-            raise UserError(f"the tests were stopped: they {done.stopped}")
-        return TestRun(
-            log=done.output,
-            returncode=done.returncode,
-            timed_out=done.timed_out,
-            wall_s=done.wall_s,
-            canary_ok=False,
-            tampered=False,
-            applied=True,
-        )
+def _run(tree: TestTree, command: str, timeout_s: float, cpu_s: float) -> TestRun:
+    """One command in the tree.
+
+    A run that was ended for having too many processes leaves a log without its end marker, which the
+    official reader does not accept; one that was ended because the disk is full says nothing.
+    """
+    done = tree.run(command, environment={}, timeout_s=timeout_s, cpu_s=cpu_s, keep_bytes=KEEP_BYTES)
+    if done.limit in (Limit.DISK, Limit.FILES):
+        raise UserError(f"the tests were stopped: they {done.stopped}")
+    return TestRun(
+        log=done.output,
+        returncode=done.returncode,
+        timed_out=done.timed_out,
+        wall_s=done.wall_s,
+        canary_ok=False,
+        tampered=False,
+        applied=True,
+    )

@@ -52,6 +52,7 @@ class FoundImage:
     """`sha256:<hex>` that pulls it from its repository; its id if it was never pulled or pushed."""
     environment: dict[str, str]
     user: str
+    labels: dict[str, str]
 
 
 class Daemon(Closing):
@@ -164,7 +165,12 @@ def _found(name: str, about: dict[str, Any]) -> FoundImage:
     digest = next((digest for own, _, digest in digests if own == repository), [*alike, about["Id"]][0])
     variables = (text.partition("=") for text in config.get("Env") or ())
     return FoundImage(
-        name, about["Id"], digest, {key: value for key, _, value in variables}, config.get("User") or ""
+        name,
+        about["Id"],
+        digest,
+        {key: value for key, _, value in variables},
+        config.get("User") or "",
+        config.get("Labels") or {},
     )
 
 

@@ -11,6 +11,7 @@ The copy of the repository that an image leaves on this machine is a bare one (`
 
 from __future__ import annotations
 
+import json
 import shutil
 import tarfile
 import tempfile
@@ -25,12 +26,15 @@ from docker.errors import NotFound
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
 from lightning_smith.images.branches import ImageBranches
-from lightning_smith.images.build import MAIN, TEST_COMMAND
-from lightning_smith.images.daemon import Daemon, FoundImage
+from lightning_smith.images.build import MAIN
+from lightning_smith.images.daemon import LABEL, Daemon, FoundImage
 from lightning_smith.images.names import image_key
 from lightning_smith.images.repository import GIT_FOLDER, check_repository, heads, make_bare
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.process import stage_lock
+
+TEST_COMMAND_LABEL = f"{LABEL}.test_command"
+"""Label with which an image says itself how its tests are run: the words as a JSON list, test files follow them."""
 
 _GO_FOLDER = 1 << 31
 """The bit of a folder in the modes that the daemon's API gives (Go's os.ModeDir)."""
@@ -62,7 +66,7 @@ class DockerImage(Revisions):
     found: FoundImage
     folder: Path
     """Holds `repository.git`."""
-    test_command: tuple[str, ...] = TEST_COMMAND
+    test_command: tuple[str, ...] = ()
 
     @property
     def image_name(self) -> str:
@@ -76,6 +80,11 @@ class DockerImage(Revisions):
     @property
     def repository(self) -> Path:
         return self.folder / "repository.git"
+
+
+def told_command(image: FoundImage) -> tuple[str, ...]:
+    """The test command that an image's maker wrote into its configuration, where nothing that runs in it can reach."""
+    return tuple(json.loads(image.labels.get(TEST_COMMAND_LABEL, "[]")))
 
 
 class DockerImages:
@@ -96,7 +105,7 @@ class DockerImages:
                         _copy_repository(self.daemon, found, folder)
             if read_json(folder / "copied.json") != {"image": found.id}:
                 raise UserError(f"{folder} is not the copy of {found.name}: delete it and run the same again")
-            self._opened[image_name] = DockerImage(found, folder)
+            self._opened[image_name] = DockerImage(found, folder, told_command(found))
         return self._opened[image_name]
 
 

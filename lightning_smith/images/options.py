@@ -68,6 +68,7 @@ def add_certify_options(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="tasks of each SWE-smith image whose gold patch, and no patch at all, are graded (%(default)s)",
     )
+    parser.add_argument("--tests", default="smith", help="backends.tests (default %(default)s)")
     parser.add_argument(
         "--grading-timeout", type=float, default=600, help="processor seconds of one test run (%(default)s)"
     )

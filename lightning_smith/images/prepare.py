@@ -23,7 +23,7 @@ from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
 from lightning_smith.images.build import TEST_COMMAND
 from lightning_smith.images.daemon import Daemon, DockerError, FoundImage
-from lightning_smith.images.docker import DockerBranches
+from lightning_smith.images.docker import DockerBranches, told_command
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.layered import add_layer, give_tags, tags
 from lightning_smith.images.names import image_key
@@ -61,6 +61,7 @@ class Preparation:
     pusher: Pusher | None = None
     certifier: Certifier | None = None
     test_command: Sequence[str] = TEST_COMMAND[:3]
+    """Of an image that does not say it itself."""
     share: bool = False
     """As in `add_layer`."""
     _layers: dict[str, tuple[AgentLayer, str]] = field(default_factory=dict)
@@ -86,7 +87,7 @@ class Preparation:
         made = replace(base, id=image_id)
         refuse_layers(self.daemon, base.id, image_id, layer, tags(image_name, layer)[0])
         before = fingerprint(self.daemon, base, volume)
-        after = probe(self.daemon, made, self.test_command)
+        after = probe(self.daemon, made, told_command(base) or self.test_command)
         refuse_changes(before, after.environment, base.name)
         if after.problems:
             raise UserError(

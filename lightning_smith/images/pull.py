@@ -131,14 +131,15 @@ class Puller:
 
     def present(self, image_name: str) -> FoundImage | None:
         """The image, if the daemon has it under this name or another spelling, with the required digest."""
-        for name in (image_name, image_key(image_name)):
+        key = image_key(image_name)
+        for name in (image_name, key) if ImageRef.parse(image_name).tag == "latest" else (image_name,):
             try:
                 found = self._daemon.image(name)
             except DockerError as error:
                 if "has no image" not in str(error):
                     raise
                 continue
-            known = self._known.get(image_key(image_name))
+            known = self._known.get(key)
             if known is None or known.digest in self._digests(found):
                 return found
         return None

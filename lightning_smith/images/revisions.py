@@ -9,6 +9,7 @@ from pathlib import Path
 from lightning_smith.errors import UserError
 from lightning_smith.images.build import MAIN, REMOVE_TESTS_MESSAGE
 from lightning_smith.images.git import GitError, git
+from lightning_smith.images.names import is_evaluation
 from lightning_smith.images.sdist import TreeFile
 
 _NO_BLOB = "0" * 40
@@ -31,7 +32,7 @@ class Revisions:
     image_name: str
     digest: str
     test_command: tuple[str, ...]
-    """Runs the test files named after it, in the checkout."""
+    """Runs the test files named after it, in the checkout; empty if the image does not say."""
 
     @property
     def repository(self) -> Path:
@@ -48,6 +49,11 @@ class Revisions:
             )
         except GitError:
             raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
+
+    def start(self, instance_id: str) -> str:
+        """The revision that an attempt starts from: the task's branch, or, where an image is of one instance of the
+        evaluation set alone, what is checked out there."""
+        return MAIN if is_evaluation(self.image_name) else instance_id
 
     def base(self, branch: str) -> str:
         """The revision of a task that has the bug and all tests: the one before the commit that removes tests."""

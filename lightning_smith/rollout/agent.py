@@ -217,7 +217,7 @@ def _converse(
     with (
         Scratch(stage.settings.scratch) as scratch,
         stage.room.workspace(
-            image, task.instance_id, scratch / "rollout", keep_bytes=keep_bytes
+            image, image.start(task.instance_id), scratch / "rollout", keep_bytes=keep_bytes
         ) as workspace,
     ):
         episode = run_episode(task, workspace, model, settings, on_message=on_message)

@@ -89,6 +89,11 @@ class ImageTests:
     versions = ""
 
     def plan(self, task: RolloutTask, image: Revisions, grade: Grade) -> TestPlan:
+        if not image.test_command:
+            raise UserError(
+                f"the image {image.image_name} does not say how its tests are run: build it again, or set "
+                "backends.tests to smith if its repository is one of SWE-smith's"
+            )
         files = task.graded(grade).test_files
         command = shlex.join([*image.test_command, *TEST_OPTIONS])
         return TestPlan(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.revisions import Revisions
@@ -133,6 +133,5 @@ def open_test_tree(
         with sandbox.test_tree(image, revision) as tree:
             yield tree
         return
-    assert isinstance(image, LocalImage)
     with Scratch(scratch) as folder:
-        yield LocalTestTree(sandbox, image, revision, folder)
+        yield LocalTestTree(sandbox, cast(LocalImage, image), revision, folder)

@@ -22,10 +22,10 @@ def padded(parent: Path, length: int) -> Path:
     return parent / ("x" * (length - len(str(parent)) - 1))
 
 
-def make_workflow(tmp_path_factory: pytest.TempPathFactory, name: str) -> Workflow:
+def make_workflow(tmp_path_factory: pytest.TempPathFactory, name: str, *overlays: str) -> Workflow:
     """Its path has 150 characters, a blank and an é among them, and the temporary folder's 120."""
     clones, temporary = tmp_path_factory.mktemp("a clone, é"), tmp_path_factory.mktemp("temporary")
-    clone = Workflow(copy_checkout(padded(clones, 150)), padded(temporary, 120), name)
+    clone = Workflow(copy_checkout(padded(clones, 150)), padded(temporary, 120), name, *overlays)
     clone.temporary.mkdir()
     for environment in ENVIRONMENTS:
         made = create(ROOT / "envs" / environment)

@@ -20,7 +20,9 @@ from pathlib import Path
 import tiny_image
 from docker.errors import APIError, NotFound
 
+from lightning_smith.images.build import TEST_COMMAND
 from lightning_smith.images.daemon import Daemon
+from lightning_smith.images.docker import TEST_COMMAND_LABEL
 from lightning_smith.images.git import git
 from lightning_smith.images.names import image_key
 
@@ -44,6 +46,8 @@ PYTEST = f"#!/{TESTBED}/bin/python\nimport sys\nimport pytest\nsys.exit(pytest.m
 _LEFT_OUT = re.compile(
     r"(^|/)(test|tests|idlelib|ensurepip|tkinter|turtledemo|lib2to3|site-packages|config-[^/]*)(/|$)|\.opt-[12]\.pyc$|\.a$"
 )
+
+_LABEL = f"LABEL {TEST_COMMAND_LABEL}={json.dumps(json.dumps(TEST_COMMAND))}"
 
 imported: set[str] = set()
 """Ids of the images of this session."""
@@ -136,21 +140,27 @@ def base_tree(programs: Sequence[str] | None = None, accounts: str = "") -> Tree
     return tree
 
 
-def _python(tree: Tree) -> None:
-    """The interpreter of the testbed's environment, with pytest, and the tiny package as if installed with `-e`."""
+def bare_python(tree: Tree, prefix: str) -> str:
+    """The interpreter of the testbed's environment below a folder, without packages; returns the program's name."""
     python = tiny_image.TESTBED_PYTHON.resolve()
     version = f"python{sysconfig.get_python_version()}"
     library = python.parent.parent / "lib" / version
-    tree.text(f"{CONDA}/bin/activate", ACTIVATE)
-    tree.link(f"{CONDA}/bin/python", f"/{TESTBED}/bin/python")
-    tree.add(python, f"{TESTBED}/bin/{version}")
+    tree.add(python, f"{prefix}/bin/{version}")
     for name in ("python", "python3"):
-        tree.link(f"{TESTBED}/bin/{name}", version)
-    tree.text(f"{TESTBED}/bin/pytest", PYTEST, 0o755)
+        tree.link(f"{prefix}/bin/{name}", version)
     tree.libraries_of(python)
-    tree.add(library, f"{TESTBED}/lib/{version}", leave_out=_LEFT_OUT)
+    tree.add(library, f"{prefix}/lib/{version}", leave_out=_LEFT_OUT)
     for extension in (library / "lib-dynload").glob("*.so"):
         tree.libraries_of(extension)
+    return version
+
+
+def _python(tree: Tree) -> None:
+    """The testbed's environment with pytest, and the tiny package as if installed with `-e`."""
+    version = bare_python(tree, TESTBED)
+    tree.text(f"{CONDA}/bin/activate", ACTIVATE)
+    tree.link(f"{CONDA}/bin/python", f"/{TESTBED}/bin/python")
+    tree.text(f"{TESTBED}/bin/pytest", PYTEST, 0o755)
     installed = tiny_image.TESTBED_PYTHON.parent.parent / "lib" / version / "site-packages"
     packages = f"{TESTBED}/lib/{version}/site-packages"
     for entry in installed.iterdir():
@@ -187,7 +197,7 @@ def import_image(daemon: Daemon, tree: Tree, name: str, *changes: str) -> str:
             tree.data(),
             repository=name,
             tag="latest",
-            changes=["ENV PATH=/usr/local/bin:/usr/bin:/bin", *changes],
+            changes=["ENV PATH=/usr/local/bin:/usr/bin:/bin", _LABEL, *changes],
         )
         imported.add(daemon.image(name).id)
     return name

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import docker_image
@@ -270,5 +271,14 @@ def test_whole_rollouts(daemon: Daemon, docker_image_name: str, tmp_path: Path) 
     assert outcome("cat src/widget/core.py", tiny_image.FIX) is Outcome.SOLVED
     assert outcome("echo more >> README") is Outcome.UNSOLVED
     assert nothing_but(daemon, before)
+
+    # An image of the evaluation set is of one instance: what it has checked out is the start.
+    name, instance = "swebench/sweb.eval.x86_64.acme_1776_widget-1", "acme__widget-1"
+    docker_image.derive(daemon, docker_image_name, name)
+    row = tiny_image.row(instance_id=instance, image_name=name)
+    stage = Stage(replace(settings, tasks=tiny_image.write_tasks(tmp_path / "evaluated.jsonl", row)))
+    replies = [f"```bash\n{command}\n```" for command in ("echo more >> README", SUBMIT_COMMAND)]
+    rollout = run_rollout(stage, Request(instance, 0, 7, False), ScriptedModel(replies))
+    assert (rollout.record.outcome, rollout.patch.count(b"+more")) == (None, 1)
     with pytest.raises(UserError, match=r"the workspace 'vm' is unknown: it is bwrap, docker or pod"):
         open_room("vm", settings.images)

@@ -279,7 +279,7 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
     command = [
         *(sys.executable, "scripts/validate_tasks.py", "--shards", str(shard)),
         *("--previous", str(tmp_path / "test_count.tsv"), "--runs", "3", "--timeout", "30"),
-        *("--workspace", "bwrap", "--images", str(images), "--images-backend", "local"),
+        *("--workspace", "bwrap", "--images", str(images), "--tests", "image"),
         *("--scratch", str(tmp_path / "scratch"), "--log", str(log), "--out", str(out)),
     ]
     started = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL)

@@ -16,8 +16,9 @@ ENVIRONMENTS = ("mini", "eval", "testbed")
 class Workflow:
     """An experiment in a clone: starts runs, and ends them as a user or a power cut would."""
 
-    def __init__(self, folder: Path, temporary: Path, name: str = "tiny") -> None:
+    def __init__(self, folder: Path, temporary: Path, name: str = "tiny", *overlays: str) -> None:
         self.temporary, self.name = temporary, name
+        self.configs = ["config/mini.yaml", *overlays, f"tests/data/{name}.yaml"]
         self.folder, self.data, self.work, self.results = (
             folder,
             folder / "data" / name,
@@ -33,7 +34,7 @@ class Workflow:
         }
 
     def command(self, *targets: str) -> list[str]:
-        configs = ["--configfile", "config/mini.yaml", f"tests/data/{self.name}.yaml"]
+        configs = ["--configfile", *self.configs]
         return [sys.executable, "-m", "snakemake", "--profile", "mini", *configs, "--", *targets]
 
     def start(self, *targets: str, log: str = "run.log") -> subprocess.Popen[bytes]:

@@ -71,11 +71,14 @@ LISTING = "#!/bin/bash\ncd /testbed\nfind . -type f | LC_ALL=C sort | xargs -d '
 
 
 class OneTree:
-    """A catalogue whose only image holds FILES."""
+    """A room whose only image, itself, holds FILES."""
 
     digest, pythonpath, checkouts = "sha256:1", "src", 0
 
-    def __getitem__(self, name: str) -> OneTree:
+    def __init__(self, sandbox: Bwrap) -> None:
+        self.sandbox = sandbox
+
+    def image(self, name: str) -> OneTree:
         if name != "acme/widget":
             raise UserError(f"there is no image {name}")
         return self
@@ -103,7 +106,8 @@ def executor(
     sandbox: Bwrap, tmp_path: Path, timeout_s: float = 60.0, images: OneTree | None = None
 ) -> SandboxExecutor:
     store = GradeStore(tmp_path / "grades")
-    return SandboxExecutor(images or OneTree(), sandbox, store, timeout_s, scratch=tmp_path / "scratch")  # type: ignore[arg-type]
+    room: Any = images or OneTree(sandbox)
+    return SandboxExecutor(room, store, timeout_s, scratch=tmp_path / "scratch")
 
 
 ROW: dict[str, Any] = {"image": "acme/widget", "base_commit": "b"}
@@ -193,7 +197,7 @@ def test_what_the_machine_lacks_is_not_the_patch_s_fault(sandbox: Bwrap, tmp_pat
 
 
 def test_equal_patches_are_run_once(sandbox: Bwrap, tmp_path: Path):
-    images = OneTree()
+    images = OneTree(sandbox)
     clean = PATCHES["clean"].encode()
     first, again = (executor(sandbox, tmp_path, images=images)(ROW, LISTING, clean) for _ in range(2))
     assert first == again
@@ -215,7 +219,8 @@ def test_some_resolved_patches_are_tested_again(tmp_path: Path):
             return Outcome.SOLVED
 
     def asked(fraction: float) -> list[int]:
-        executor = Asked(None, None, GradeStore(tmp_path), 60, retest_fraction=fraction)  # type: ignore[arg-type]
+        nowhere: Any = None
+        executor = Asked(nowhere, GradeStore(tmp_path), 60, retest_fraction=fraction)
         row = ROW | {"instance_id": "a", "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"}
         execution = Execution(b"", applied=True, timed_out=False, seconds=0.1)
         return [n for n in range(400) if executor.cross_check(row, b"%d" % n, execution, True)]

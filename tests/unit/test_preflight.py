@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from lightning_smith import machines
-from lightning_smith.backends import AVAILABLE, USED_BY, refuse_missing
+from lightning_smith.backends import AVAILABLE, USED_BY, refuse_missing, refuse_unlike
 from lightning_smith.config import active_recipes, check_references, check_schema
 from lightning_smith.errors import UserError
 from lightning_smith.runlock import RunLock
@@ -130,16 +130,22 @@ def test_a_missing_backend_is_refused_before_anything_starts() -> None:
         refuse_missing(["probe"], PUBLISHED["backends"])
 
 
-def test_predictions_in_containers_are_refused_though_other_rollouts_run_there() -> None:
-    backends = {**PUBLISHED["backends"], "workspace": "docker", "runner": "local", "policy": "torch"}
-    refuse_missing(["probe", "validate_tasks"], backends)
-    with pytest.raises(UserError, match=r"rule predict .* backends\.workspace=docker, .* \(it has bwrap\)"):
-        refuse_missing(["predict"], backends)
+def test_what_the_grading_cannot_run_over_is_refused() -> None:
+    backends = {"images": "docker", "tests": "smith", "harness": "docker"}
+    with pytest.raises(UserError, match="rule grade grades the miniature's tasks alone"):
+        refuse_unlike(["grade"], {**PUBLISHED["backends"], **backends})
+    with pytest.raises(
+        UserError, match=r"backends\.harness=docker and backends\.images=local: set backends\.images"
+    ):
+        refuse_unlike(["grade"], {**PUBLISHED["backends"], **backends, "tests": "image", "images": "local"})
 
 
 def test_the_miniature_uses_only_backends_that_exist() -> None:
     mini = laid_over(PUBLISHED, yaml.safe_load((ROOT / "config" / "mini.yaml").read_text()))
-    refuse_missing(USED_BY, mini["backends"])
+    contained = laid_over(mini, yaml.safe_load((ROOT / "config" / "mini-docker.yaml").read_text()))
+    for config in (mini, contained):
+        refuse_missing(USED_BY, config["backends"])
+        refuse_unlike(USED_BY, config["backends"])
     assert set(AVAILABLE) == set(mini["backends"])
 
 

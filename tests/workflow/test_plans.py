@@ -69,12 +69,21 @@ def test_filters_that_are_switched_on_are_in_the_plan_and_others_are_not(checkou
     assert planned("tests/data/certified.yaml") == published | row_filters | {"filter_validated"}
 
 
-@pytest.mark.parametrize(("backend", "environments"), [("local", {"testbed"}), ("docker", {"smith"})])
+@pytest.mark.parametrize(
+    ("backends", "release", "environments"),
+    [
+        ({"images": "local"}, {}, {"testbed"}),
+        ({"images": "docker", "tests": "smith"}, {"folder": "{hub}"}, {"smith"}),
+    ],
+)
 def test_certified_filters_have_a_plan_for_each_kind_of_images(
-    checkout: Path, tmp_path: Path, backend: str, environments: set[str]
+    checkout: Path, tmp_path: Path, backends: dict[str, str], release: dict[str, str], environments: set[str]
 ) -> None:
-    """Docker images need SWE-smith's registry of profiles, the miniature's say themselves how they are tested."""
-    (tmp_path / "x.yaml").write_text(f"backends: {{images: {backend}}}\nvalidation: {{parts: 3}}\n")
+    """SWE-smith's images need its registry of profiles, the miniature's say themselves how they are tested."""
+    (tmp_path / "SHA256SUMS").touch()
+    release = {key: value.format(hub=tmp_path) for key, value in release.items()}
+    overlay = {"backends": backends, "release": release, "validation": {"parts": 3}}
+    (tmp_path / "x.yaml").write_text(yaml.safe_dump(overlay))
     files = ["--configfile", "config/mini.yaml", "tests/data/certified.yaml", str(tmp_path / "x.yaml")]
     plan = snakemake("--profile", "mini", *files, "-n", "--", "prepare_data", cwd=checkout)
     assert plan.returncode == 0, plan.stderr[-2000:]
