@@ -19,13 +19,19 @@ from lightning_smith.rollout.bwrap import Bwrap, ResourceLimits
 from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.scratch import Scratch
 
+_users: list[Daemon] = []
+"""One for each folder of tests that has asked for a daemon: all use the same, and the images go with the last."""
+
 
 @pytest.fixture(scope="session")
 def daemon() -> Iterator[Daemon]:
     """A Docker daemon; skips, saying why, where there is none and none can be started."""
     with docker_daemon() as daemon:
+        _users.append(daemon)
         yield daemon
-        docker_image.remove_imported(daemon)
+        _users.pop()
+        if not _users:
+            docker_image.remove_imported(daemon)
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,7 @@ import docker_image
 import pytest
 import tiny_image
 import yaml
-from conftest import make_workflow
-from tiny_workflow import Workflow
+from tiny_workflow import Workflow, make_workflow
 
 from lightning_smith.files import read_json, read_jsonl
 from lightning_smith.images.daemon import Daemon

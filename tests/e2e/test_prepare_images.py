@@ -359,6 +359,12 @@ def test_each_image_fails_alone_and_the_end_says_how_to_try_again(
     assert "[images] 1 of 1 images are ready" in again.stderr and len(list(out.glob("*.json"))) == 3
 
 
+def _made_by(daemon: Daemon, pid: int) -> list[str]:
+    """Ids of a process's containers."""
+    found = daemon.api.containers(all=True, filters={"label": LABEL})
+    return [each["Id"] for each in found if f"/{pid}/" in each["Labels"][LABEL]]
+
+
 def test_killed_in_the_middle_and_run_again(
     daemon: Daemon, layer: AgentLayer, three: list[str], tmp_path: Path
 ) -> None:
@@ -389,13 +395,13 @@ def test_killed_in_the_middle_and_run_again(
         for name in three:
             assert (image_at(daemon, f"{name}:openai") is not None) >= (image_key(name) in ready)
         if number == signal.SIGINT:
-            assert daemon.api.containers(all=True, filters={"label": LABEL}) == []
+            assert _made_by(daemon, process.pid) == []
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert {
         k: v for k, v in {p.stem: p.stat().st_mtime_ns for p in out.glob("*.json")}.items() if k in ready
     } == ready
-    assert daemon.api.containers(all=True, filters={"label": LABEL}) == []
+    assert _made_by(daemon, process.pid) == []
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root")

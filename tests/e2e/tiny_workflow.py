@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+import pytest
+from checkout import copy_checkout
+
+from lightning_smith.environments import create
+from lightning_smith.files import write_json
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ("mini", "eval", "testbed")
@@ -64,3 +70,26 @@ class Workflow:
             if words in line and (str(self.folder) in line or cwd.startswith(str(self.folder))):
                 found.append(process)
         return found
+
+
+def padded(parent: Path, length: int) -> Path:
+    """A folder in `parent` whose path has `length` characters."""
+    return parent / ("x" * (length - len(str(parent)) - 1))
+
+
+def make_workflow(tmp_path_factory: pytest.TempPathFactory, name: str, *overlays: str) -> Workflow:
+    """A clone with this checkout's environments.
+
+    Its path has 150 characters, a blank and an é among them, and the temporary folder's 120.
+    """
+    clones, temporary = tmp_path_factory.mktemp("a clone, é"), tmp_path_factory.mktemp("temporary")
+    clone = Workflow(copy_checkout(padded(clones, 150)), padded(temporary, 120), name, *overlays)
+    clone.temporary.mkdir()
+    for environment in ENVIRONMENTS:
+        made = create(ROOT / "envs" / environment)
+        write_json(clone.work / "envs" / f"{environment}.json", made)
+        (clone.folder / "envs" / environment / ".venv").symlink_to(ROOT / "envs" / environment / ".venv")
+    sdists = ROOT / "work" / "mini" / "sdists"
+    if sdists.is_dir():
+        shutil.copytree(sdists, clone.work / "sdists")
+    return clone
