@@ -17,7 +17,9 @@ from __future__ import annotations
 import json
 import os
 import posixpath
+import socket
 import stat
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -105,6 +107,32 @@ class Answers:
         data = bytes(self._waiting[_HEADER_BYTES + sizes[0] : end])
         del self._waiting[:end]
         return json.loads(text), data
+
+
+class SocketStream:
+    """What streams over a socket have in common: `send` and `receive` of `Stream`."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket, self._answers = connection, Answers()
+
+    def send(self, data: bytes, timeout_s: float) -> None:
+        self._socket.settimeout(timeout_s)
+        self._socket.sendall(data)
+
+    def receive(self, timeout_s: float) -> tuple[dict[str, Any], bytes] | None:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            if (message := self._answers.take()) is not None:
+                return message
+            self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
+            data = self._socket.recv(1 << 18)
+            if not data:
+                return None
+            self._take(data)
+
+    def _take(self, data: bytes) -> None:
+        """Give the executor's part of what came to `_answers`."""
+        self._answers.add(data)
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import socket
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from docker.errors import APIError, DockerException
 from docker.types import Ulimit
@@ -33,10 +32,10 @@ from lightning_smith.rollout import executor
 from lightning_smith.rollout.bwrap import ResourceLimits, SandboxError
 from lightning_smith.rollout.container import (
     ANSWER_S,
-    Answers,
     Container,
     ContainerTestTree,
     ImageFacts,
+    SocketStream,
     look_into,
 )
 
@@ -203,7 +202,7 @@ class DockerSandbox:
         return stream
 
 
-class _Attached:
+class _Attached(SocketStream):
     """Standard streams of a container, through the daemon; `Stream` of `container.py`."""
 
     def __init__(self, daemon: Daemon, container: str) -> None:
@@ -211,29 +210,13 @@ class _Attached:
         wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         # The response object must live as long as its socket.
         self._response = daemon.api.attach_socket(container, params=wanted)
-        self._socket: socket.socket = getattr(self._response, "_sock", self._response)
+        super().__init__(getattr(self._response, "_sock", self._response))
         self._raw = bytearray()
-        self._answers = Answers()
         self._errors = bytearray()
 
-    def send(self, data: bytes, timeout_s: float) -> None:
-        self._socket.settimeout(timeout_s)
-        self._socket.sendall(data)
-
-    def receive(self, timeout_s: float) -> tuple[dict[str, Any], bytes] | None:
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            if (message := self._answers.take()) is not None:
-                return message
-            self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
-            data = self._socket.recv(1 << 18)
-            if not data:
-                return None
-            self._raw += data
-            self._split()
-
-    def _split(self) -> None:
+    def _take(self, data: bytes) -> None:
         """Take the daemon's frames apart: stream (1 byte), 3 bytes, length (4 bytes), content."""
+        self._raw += data
         at = 0
         while len(self._raw) - at >= _FRAME_BYTES:
             size = int.from_bytes(self._raw[at + 4 : at + _FRAME_BYTES], "big")

@@ -37,7 +37,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
@@ -47,10 +47,10 @@ from lightning_smith.images.repository import GIT_FOLDER, check_repository, make
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.bwrap import ResourceLimits, SandboxError
 from lightning_smith.rollout.container import (
-    Answers,
     Container,
     ContainerTestTree,
     ImageFacts,
+    SocketStream,
     look_into,
 )
 from lightning_smith.rollout.executor import MAX_SOCKET_PATH_BYTES, OWN_USER
@@ -172,28 +172,12 @@ class PodSandbox:
         return self.root / path.lstrip("/")
 
 
-class _Connection:
+class _Connection(SocketStream):
     """The one connection of an executor; `Stream` of `container.py`."""
 
     def __init__(self, path: Path, wait_s: float) -> None:
         self.name = str(path)
-        self._answers = Answers()
-        self._socket = _connect(path, wait_s)
-
-    def send(self, data: bytes, timeout_s: float) -> None:
-        self._socket.settimeout(timeout_s)
-        self._socket.sendall(data)
-
-    def receive(self, timeout_s: float) -> tuple[dict[str, Any], bytes] | None:
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            if (message := self._answers.take()) is not None:
-                return message
-            self._socket.settimeout(max(0.001, deadline_s - time.monotonic()))
-            data = self._socket.recv(1 << 18)
-            if not data:
-                return None
-            self._answers.add(data)
+        super().__init__(_connect(path, wait_s))
 
     def said(self) -> str:
         return f"{self.name} was its socket, and its last words are in its container's log"
