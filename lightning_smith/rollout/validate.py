@@ -1,6 +1,6 @@
 """Whether tasks are what they say: the gold patch passes and no patch at all does not, several times over.
 
-    rooms = local_rooms(images, timeout_s=15, scratch=scratch)
+    rooms = TaskRooms(open_room("bwrap", images), ImageTests(), timeout_s=15, scratch=scratch)
     validate(lambda: buggy_tasks(shards, wanted), rooms, ValidationLog(path), runs=2, workers=2, total=len(wanted))
 
 A run takes the way of a rollout: a workspace at the task's branch, where the bug's patch is reversed by a command
@@ -28,11 +28,10 @@ from lightning_smith.progress import Progress
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import FreshRuns, TestRun
 from lightning_smith.rollout.grading import GRADER_VERSION, decide, disagreement, run_tests, statuses_of
-from lightning_smith.rollout.kinds import BwrapRoom, Room
+from lightning_smith.rollout.kinds import Room
 from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.plan import ImageTests, TestPlans
+from lightning_smith.rollout.plan import TestPlans
 from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.stage import TESTBED_PYTHON
 from lightning_smith.rollout.statuses import PASSING
 from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.workspace import Observation, Workspace
@@ -147,13 +146,6 @@ class TaskRooms:
             plans=self._plans,
             grade=self._grade,
         )
-
-
-def local_rooms(
-    images: Path, *, timeout_s: float, scratch: Path, testbed_python: Path = TESTBED_PYTHON
-) -> TaskRooms:
-    """Rooms in bubblewrap, over the images under one folder; the tests run with envs/testbed's Python if not told."""
-    return TaskRooms(BwrapRoom(images, testbed_python), ImageTests(), timeout_s=timeout_s, scratch=scratch)
 
 
 def buggy_tasks(shards: Iterable[Path], wanted: set[str]) -> Iterator[BuggyTask]:

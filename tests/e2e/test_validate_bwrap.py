@@ -32,7 +32,6 @@ from lightning_smith.rollout.validate import (
     BuggyTask,
     TaskRooms,
     buggy_tasks,
-    local_rooms,
     validate,
     validate_once,
 )
@@ -138,6 +137,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return images
 
 
+def local_rooms(images: Path, *, timeout_s: float, scratch: Path, grade: Grade = Grade.ALL) -> TaskRooms:
+    room = BwrapRoom(images, TESTBED_PYTHON)
+    return TaskRooms(room, ImageTests(), timeout_s=timeout_s, scratch=scratch, grade=grade)
+
+
 @pytest.fixture(scope="module")
 def rooms(images: Path, tmp_path_factory: pytest.TempPathFactory) -> TaskRooms:
     return local_rooms(images, timeout_s=30, scratch=tmp_path_factory.mktemp("scratch"))
@@ -187,13 +191,7 @@ def test_only_the_tests_that_decide_have_to_pass(tmp_path: Path, rooms: TaskRoom
     name = "gold_fails_elsewhere"
     _, gold = sorted(run(shard, rooms, log, [name], runs=1), key=lambda each: each.patch)
     assert (gold.patch, gold.outcome) == (Patch.GOLD, Outcome.UNSOLVED)
-    narrow = TaskRooms(
-        BwrapRoom(images, TESTBED_PYTHON),
-        ImageTests(),
-        timeout_s=30,
-        scratch=tmp_path / "scratch",
-        grade=Grade.FAIL_TO_PASS,
-    )
+    narrow = local_rooms(images, timeout_s=30, scratch=tmp_path / "scratch", grade=Grade.FAIL_TO_PASS)
     empty, gold = sorted(run(shard, narrow, log, [name], runs=1), key=lambda each: each.patch)
     assert (gold.outcome, gold.failed, gold.failed_tests) == (Outcome.SOLVED, 0, ())
     assert (empty.outcome, empty.failed_tests) == (Outcome.UNSOLVED, (LOW,))
