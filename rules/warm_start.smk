@@ -1,18 +1,18 @@
 """The miniature's policies before reinforcement learning, made from nothing. assets/miniature/warm_start is the result.
 
-INPUTS   demonstration sdists (role `demo` in assets/miniature/sources.tsv)
+INPUTS   sdists of the roles `demo` and `heldout` in assets/miniature/sources.tsv
 OUTPUTS  {work}/made/warm_start/{dense,moe}/model.safetensors
 """
 
 DEMO_SDISTS = [
     f"{WORK}/sdists/{source.filename}"
     for source in SOURCES.values()
-    if source.role == "demo"
+    if source.role in ("demo", "heldout")
 ]
 
 
 rule make_demonstrations:
-    """Find one-line edits in packages that no task uses."""
+    """Find one-line edits in packages that no task uses, none of a line that a held-out package has."""
     input:
         sdists=DEMO_SDISTS,
         heldout=f"{ASSETS}/tasks/heldout.jsonl",

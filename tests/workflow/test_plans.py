@@ -100,6 +100,16 @@ def test_the_published_configuration_certifies_nothing(checkout: Path) -> None:
     assert not re.search("gradable|validate|list_profiles", plan.stdout + plan.stderr)
 
 
+def test_the_warm_start_fetches_what_its_demonstrations_are_made_from(checkout: Path) -> None:
+    """Held-out packages as well: no demonstration shows a line of theirs."""
+    plan = snakemake("--profile", "mini", "-n", "--quiet", "rules", "--", "warm_start", cwd=checkout)
+    rows = (ROOT / "assets/miniature/sources.tsv").read_text().splitlines()
+    roles = [row.split("\t")[5] for row in rows[1:]]
+    fetched = re.search(r"^fetch_sdist +(\d+)$", plan.stdout + plan.stderr, re.M)
+    assert fetched is not None
+    assert int(fetched[1]) == roles.count("demo") + roles.count("heldout") == 31
+
+
 def test_every_public_target_is_listed_with_a_sentence(checkout: Path) -> None:
     listing = snakemake("--list-target-rules", cwd=checkout)
     assert listing.returncode == 0
