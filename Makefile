@@ -8,4 +8,4 @@ test:   ## all tests, a file's tests in one process
 	@scripts/with-uv uv run --frozen pytest -n 2 --dist loadfile
 
 check:  ## format, lint, types
-	@scripts/with-uv sh -c 'uv run --frozen ruff check . && uv run --frozen ruff format --check . && uv run --frozen snakefmt --check Snakefile rules && uv run --frozen pyright'
+	@scripts/with-uv sh -c 'uv run --frozen ruff check . && uv run --frozen ruff format --check . && uv run --frozen snakefmt --check Snakefile rules && uv run --frozen --group types pyright'
