@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from lightning_smith.tasks.miniature.reference import (
     run_reference,
     survives_log,
 )
+from lightning_smith.tasks.miniature.reference import test_files as find_test_files
 from lightning_smith.tasks.miniature.table import Source
 from lightning_smith.tasks.miniature.testing import Testbed, byte_compile
 from lightning_smith.tasks.miniature.validate import Validator
@@ -101,7 +103,15 @@ def test_environment():
 """
 
 SOURCE = Source(
-    "demo", "1.0", "demo-1.0.tar.gz", "ab" * 32, "MIT", "train", "src", ("tests/test_*.py",), "src"
+    "demo",
+    "1.0",
+    "demo-1.0.tar.gz",
+    "ab" * 32,
+    "MIT",
+    "train",
+    "src",
+    ("tests/test_*.py", "!tests/test_odd.py"),
+    "src",
 )
 
 
@@ -200,11 +210,10 @@ def test_interpreter_that_is_absent_is_named(tmp_path: Path) -> None:
 
 def test_reference_and_verdicts(testbed: Testbed, tree: Path) -> None:
     reference = run_reference(testbed, tree, SOURCE)
+    assert list(reference) == ["tests/test_clamp.py"]
     clamp = reference["tests/test_clamp.py"]
-    assert clamp.usable
     names = [name.partition("::")[2] for name in clamp.passed]
     assert names == ["test_inside", "test_named[a]", "test_low"], "an id with two blanks is left out"
-    assert not reference["tests/test_odd.py"].usable
     assert files_by_function(reference)["src/demo.py", 1] == ["tests/test_clamp.py"]
     assert FileReference.from_dict(clamp.to_dict()) == clamp
 
@@ -224,6 +233,55 @@ def test_reference_and_verdicts(testbed: Testbed, tree: Path) -> None:
     assert list(testbed.scratch.iterdir()) == []
 
 
+FLAKY = """\
+import pathlib
+
+
+def test_sometimes():
+    count = pathlib.Path("count")
+    runs = int(count.read_text()) if count.exists() else 0
+    count.write_text(str(runs + 1))
+    assert runs >= PASSES_FROM
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("tests/test_odd.py", TEST_ODD, "fails in its test test_teardown"),
+        ("tests/test_torn.py", "import nothing", "does not run to its end (pytest exits 2)"),
+        ("tests/test_rare.py", FLAKY.replace("PASSES_FROM", "3"), ""),
+        ("tests/test_mute.py", "def test_one():\n    import pytest; pytest.skip()", "has no test whose id"),
+        (
+            "tests/test_moody.py",
+            FLAKY.replace(
+                "assert runs", "if runs % 2: import pytest; pytest.skip()\n    assert runs"
+            ).replace(">= PASSES_FROM", ">= 0"),
+            "has other outcomes in its second run",
+        ),
+    ],
+)
+def test_a_test_file_that_does_not_pass_ends_the_run(
+    testbed: Testbed, tree: Path, name: str, text: str, said: str
+) -> None:
+    """It is never left out in silence: another choice of test files would make other tasks."""
+    (tree / name).write_text(text)
+    source = replace(SOURCE, tests=(name,))
+    if not said:
+        assert list(run_reference(testbed, tree, source)) == [name], "its second attempt passes"
+        return
+    with pytest.raises(UserError) as caught:
+        run_reference(testbed, tree, source)
+    assert f"{name} of demo {said}" in str(caught.value)
+    assert f";!{name} in the column tests of sources.tsv" in str(caught.value)
+
+
+def test_test_files_are_those_that_the_globs_name(tree: Path) -> None:
+    assert find_test_files(tree, ("tests/*.py", "!tests/test_odd.py")) == ["tests/test_clamp.py"]
+    with pytest.raises(UserError, match=r"!tests/test_old\.py: correct the column tests"):
+        find_test_files(tree, ("tests/*.py", "!tests/test_old.py"))
+
+
 def test_edit_within_the_same_second_is_seen(testbed: Testbed, tree: Path) -> None:
     """Byte code is checked by hash: size and time of the file are the same before and after the edit."""
     file = tree / "src" / "demo.py"
@@ -234,11 +292,9 @@ def test_edit_within_the_same_second_is_seen(testbed: Testbed, tree: Path) -> No
     assert run.outcomes["tests/test_clamp.py::test_low"] == "failed"
 
 
-def file_reference(
-    tests: int, functions: int, seconds: float = 1.0, cpu_seconds: float = 1.0, usable: bool = True
-) -> FileReference:
+def file_reference(tests: int, functions: int) -> FileReference:
     covered = tuple(("a.py", line) for line in range(functions))
-    return FileReference(tuple(f"t{n}" for n in range(tests)), usable, seconds, cpu_seconds, covered)
+    return FileReference(tuple(f"t{n}" for n in range(tests)), 1.0, covered)
 
 
 def test_choice_of_test_files() -> None:
@@ -246,9 +302,6 @@ def test_choice_of_test_files() -> None:
         "wide": file_reference(10, 50),
         "narrow": file_reference(150, 2),
         "next": file_reference(60, 3),
-        "slow": file_reference(1, 1, cpu_seconds=1.6),
-        "waits": file_reference(1, 1, seconds=9.0),
-        "broken": file_reference(1, 1, usable=False),
     }
     covering = files_by_function(reference)
     assert covering["a.py", 0] == ["wide", "narrow", "next"]

@@ -3,7 +3,7 @@
 Everything that finished is kept in the work folder, one folder a package:
 
     <work>/<package>.<hash>/tree/               the unpacked sdist, byte-compiled
-                           reference.json       outcome, seconds and executed functions of each test file
+                           reference.json       passed tests, processor time and executed functions of each test file
                            candidates.jsonl     bugs to try, with their windows and test files
                            validated.jsonl      append-only: one row a tried bug
                            confirmed.jsonl      append-only: one row a second run of a valid bug
@@ -50,7 +50,7 @@ from lightning_smith.tasks.miniature.testing import Testbed, byte_compile
 from lightning_smith.tasks.miniature.validate import Validator
 from lightning_smith.tasks.miniature.window import choose_window
 
-VERSION = 1
+VERSION = 2
 """Raise it when generated candidates change: work folders of another version are not used."""
 
 WHOLE_SUITE_PACKAGES = ("isodate",)
@@ -113,7 +113,7 @@ class PackageWork:
         return {name: FileReference.from_dict(row) for name, row in read_json(path).items()}
 
     def candidates(self, reference: dict[str, FileReference]) -> list[dict[str, Any]]:
-        """Every bug that a fast test file executes, in the order in which they are to be tried."""
+        """Every bug that a test file executes, in the order in which they are to be tried."""
         path = self.folder / "candidates.jsonl"
         if not path.exists():
             write_jsonl(path, self._candidates(reference))
@@ -137,7 +137,7 @@ class PackageWork:
             if window is None:
                 continue
             if self.source.package in WHOLE_SUITE_PACKAGES:
-                files = tuple(name for name, file in reference.items() if file.usable)
+                files = tuple(reference)
             else:
                 files = choose_test_files(covering[bug.path, bug.entity_first], reference, TEST_LIMIT)
             row = bug.to_dict()
@@ -175,10 +175,9 @@ def make_candidates(work: PackageWork, sdists: Path, testbed: Testbed) -> Valida
     """All stages of a package up to its candidates."""
     work.unpack(sdists, testbed)
     reference = work.reference(testbed)
-    usable = sum(file.usable for file in reference.values())
     tests = sum(len(file.passed) for file in reference.values())
     found = len(work.candidates(reference))
-    files = f"{usable} of {len(reference)} test files usable"
+    files = f"{len(reference)} test files"
     print(
         f"[{work.source.package}] {files}, {tests} tests pass, {found} bugs found",
         file=sys.stderr,

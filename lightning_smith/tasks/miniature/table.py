@@ -53,7 +53,8 @@ class Source:
     source: str
     """Folder or single file of the code, relative to the unpacked sdist."""
     tests: tuple[str, ...]
-    """Globs of the test files, relative to the unpacked sdist; empty for the role demo."""
+    """Globs of the test files that grade tasks, relative to the unpacked sdist; what a glob after `!` finds is
+    left out. Empty for the role demo."""
     pythonpath: str
     """What goes on PYTHONPATH, relative to the unpacked sdist; `:` separates several."""
 
@@ -190,11 +191,12 @@ def _source(row: dict[str, str], where: str) -> Source:
         if not row[column]:
             raise UserError(f"{where} has an empty column {column}: fill it in")
     tests = tuple(glob for glob in row["tests"].split(";") if glob)
-    if not tests and row["role"] != "demo":
+    if all(glob.startswith("!") for glob in tests) and row["role"] != "demo":
         raise UserError(
             f"{where} has no tests, which the role {row['role']} needs: give globs separated by ;"
         )
-    for relative in (row["source"], *tests, *row["pythonpath"].split(":")):
+    globs = [glob.removeprefix("!") for glob in tests]
+    for relative in (row["source"], *globs, *row["pythonpath"].split(":")):
         _check_relative(relative, where)
     return Source(**{**row, "tests": tests})
 
