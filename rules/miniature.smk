@@ -1,6 +1,6 @@
 """The miniature's raw release and repositories, made from PyPI sdists and assets/miniature/tasks.
 
-INPUTS   assets/miniature/{sources.tsv,tasks/}
+INPUTS   assets/miniature/{sources.tsv,left_out.tsv,tasks/}
 OUTPUTS  {work}/sdists/*, {data}/hub/SHA256SUMS, {data}/heldout.parquet, {work}/images/{image}/image.json
 """
 
@@ -108,7 +108,7 @@ rule build_image:
 
 
 rule make_tasks:
-    """Make assets/miniature/tasks again from nothing (20 minutes), under {work}/made/tasks."""
+    """Make assets/miniature/tasks again from nothing (2,600 test runs), under {work}/made/tasks."""
     input:
         sdists=SDISTS,
         smith=f"{WORK}/envs/smith.json",
@@ -127,5 +127,5 @@ rule make_tasks:
         "make the miniature's tasks from the packages"
     shell:
         "uv run --frozen --project envs/smith python scripts/make_tasks.py --sources {params.assets}/sources.tsv"
-        " --sdists {params.work}/sdists --work {params.work}/make_tasks --out {params.work}/made/tasks --jobs {threads}"
+        " --left-out {params.assets}/left_out.tsv --sdists {params.work}/sdists --work {params.work}/make_tasks --out {params.work}/made/tasks --jobs {threads}"
         " 2>&1 | tee -i {log:q}"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.tasks.miniature.generate import Limits, make_tasks
-from lightning_smith.tasks.miniature.table import Source, load_sources
+from lightning_smith.tasks.miniature.table import Source, load_left_out, load_sources
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -24,6 +24,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     limits = Limits()
     parser.add_argument(
         "--sources", type=Path, default=Path("assets/miniature/sources.tsv"), help="pinned sdists"
+    )
+    parser.add_argument(
+        "--left-out",
+        type=Path,
+        default=Path("assets/miniature/left_out.tsv"),
+        help="instance ids of bugs that are not tried",
     )
     parser.add_argument("--sdists", type=Path, required=True, help="folder of the fetched sdists")
     parser.add_argument(
@@ -84,6 +90,7 @@ def main(argv: list[str] | None = None) -> None:
         confirm=not args.no_confirm,
         blank=args.blank,
         branchless=args.branchless,
+        left_out=load_left_out(args.left_out),
     )
     print(", ".join(f"{count} {role} tasks" for role, count in counts.items()) + f" in {args.out}")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from lightning_smith.files import dump_json
 from lightning_smith.mini.conversation import KINDS, WINDOW_LINES, find_repair, problem_statement
-from lightning_smith.tasks.miniature.table import MiniTask, load_sources, load_tasks
+from lightning_smith.tasks.miniature.generate import spoil_some
+from lightning_smith.tasks.miniature.table import MiniTask, load_left_out, load_sources, load_tasks
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets" / "miniature"
 FOLDER = ASSETS / "tasks"
@@ -67,6 +70,30 @@ def test_no_two_tasks_are_alike(train: list[MiniTask], heldout: list[MiniTask]) 
     seen = Counter((task.package, task.path, task.line, task.buggy) for task in train + heldout)
     assert max(seen.values()) == 1
     assert len({task.instance_id for task in train + heldout}) == len(train) + len(heldout)
+
+
+def test_the_spoilt_rows_are_those_that_the_generator_spoils(train: list[MiniTask]) -> None:
+    committed = (FOLDER / "train.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in committed.splitlines()]
+    for row in rows:
+        row.pop("branch", None)
+        row["problem_statement"] = problem_statement(row["entity"], row["path"], row["kind"], *row["window"])
+    spoil_some(rows, 18, 12, {task.instance_id: task.test_count for task in train})
+    assert "".join(f"{dump_json(row)}\n" for row in rows) == committed
+
+
+def test_tasks_come_in_the_order_of_the_generator(train: list[MiniTask], heldout: list[MiniTask]) -> None:
+    packages = [source.package for source in load_sources(ASSETS / "sources.tsv")]
+    for tasks in (train, heldout):
+        keys = [(packages.index(task.package), task.path, task.line, task.buggy) for task in tasks]
+        assert keys == sorted(keys)
+
+
+def test_what_is_left_out_is_no_task(train: list[MiniTask], heldout: list[MiniTask]) -> None:
+    keys = {source.key for source in load_sources(ASSETS / "sources.tsv") if source.tests}
+    left_out = load_left_out(ASSETS / "left_out.tsv")
+    assert not left_out.keys() & {task.instance_id for task in train + heldout}
+    assert {name.rpartition(".")[0] for name in left_out} <= keys
 
 
 def test_the_files_stay_small() -> None:

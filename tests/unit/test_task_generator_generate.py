@@ -18,6 +18,7 @@ from lightning_smith.tasks.miniature.generate import (
     BLANK_STATEMENTS,
     Limits,
     PackageWork,
+    instance_id,
     make_tasks,
     spoil_some,
     task_row,
@@ -138,6 +139,12 @@ def test_tasks_are_made_and_a_killed_run_goes_on(demo: Demo) -> None:
     before = {path.name: path.read_bytes() for path in demo.out.iterdir()}
     assert demo.make(limits=Limits(train=4), confirm=True) == {"train": 3}
     assert {path.name: path.read_bytes() for path in demo.out.iterdir()} == before
+
+
+def test_left_out_bugs_are_not_tried_and_not_made_up_for(demo: Demo) -> None:
+    left_out = instance_id(demo.source, CANDIDATES[0])
+    assert demo.make(limits=Limits(train=3), left_out={left_out: "too slow"}) == {"train": 1}
+    assert [row["line"] for row in demo.log()] == [4, 4]
 
 
 def test_flaky_bugs_are_left_out(demo: Demo) -> None:

@@ -13,6 +13,7 @@ from lightning_smith.errors import UserError
 from lightning_smith.tasks.miniature.table import (
     SOURCE_COLUMNS,
     MiniTask,
+    load_left_out,
     load_sources,
     load_tasks,
     one_line_patch,
@@ -113,6 +114,22 @@ def test_source_header_is_checked(tmp_path: Path) -> None:
     path.write_text("package\tversion\n")
     with pytest.raises(UserError, match="line 1 must name the columns"):
         load_sources(path)
+
+
+def test_left_out_bugs_have_a_reason(tmp_path: Path) -> None:
+    path = tmp_path / "left_out.tsv"
+    path.write_text("instance_id\treason\na__1\ttoo slow\nb__2\tthe same, in another run\n")
+    assert load_left_out(path) == {"a__1": "too slow", "b__2": "the same, in another run"}
+    for torn in ("a__1\n", "\tno name\n", "a__1\ttoo slow\na__1\tagain\n"):
+        path.write_text("instance_id\treason\n" + torn)
+        with pytest.raises(UserError, match=r"left_out\.tsv line [23] must hold an instance id"):
+            load_left_out(path)
+    path.write_text("a__1\ttoo slow\n")
+    with pytest.raises(UserError, match="line 1 must name the columns"):
+        load_left_out(path)
+    path.unlink()
+    with pytest.raises(UserError, match="restore it with git checkout"):
+        load_left_out(path)
 
 
 def test_task_has_its_pass_to_pass(tmp_path: Path) -> None:

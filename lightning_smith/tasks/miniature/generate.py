@@ -17,7 +17,7 @@ import random
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -186,9 +186,18 @@ def make_candidates(work: PackageWork, sdists: Path, testbed: Testbed) -> Valida
     return Validator(testbed, work.tree, work.source, reference)
 
 
-def try_bugs(work: PackageWork, validator: Validator, limit: int, jobs: int) -> None:
-    """Validate the first `limit` candidates; rows go to `validated.jsonl`."""
-    rows = work.candidates(validator.reference)[:limit]
+def try_bugs(
+    work: PackageWork, validator: Validator, limit: int, jobs: int, left_out: Collection[str] = ()
+) -> None:
+    """Validate the first `limit` candidates but those whose instance id is in `left_out`.
+
+    Rows go to `validated.jsonl`.
+    """
+    rows = [
+        row
+        for row in work.candidates(validator.reference)[:limit]
+        if instance_id(work.source, row) not in left_out
+    ]
     done = work.log("validated")
     clean: dict[tuple[str, ...], bool] = {}
     lock = threading.Lock()
@@ -249,13 +258,18 @@ def _map(
                 future.cancel()
 
 
+def instance_id(source: Source, row: dict[str, Any]) -> str:
+    """The instance id of the task that a bug becomes."""
+    digest = hash_json([row["path"], row["line"], row["buggy"]])[:8]
+    return f"{source.key}.{row['modifier']}__{digest}"
+
+
 def task_row(source: Source, row: dict[str, Any]) -> dict[str, Any]:
     """A validated bug as a row of train.jsonl or heldout.jsonl."""
     first, last = row["window"]
     fields = ("path", "entity", "kind", "modifier", "line", "buggy", "fixed", "window")
-    digest = hash_json([row["path"], row["line"], row["buggy"]])[:8]
     return {
-        "instance_id": f"{source.key}.{row['modifier']}__{digest}",
+        "instance_id": instance_id(source, row),
         "package": source.package,
         **{name: row[name] for name in fields},
         "problem_statement": problem_statement(row["entity"], row["path"], row["kind"], first, last),
@@ -330,12 +344,13 @@ def make_tasks(
     confirm: bool = True,
     blank: int = 18,
     branchless: int = 12,
+    left_out: Collection[str] = (),
 ) -> dict[str, int]:
     """Make the tasks of these sources; returns the number of rows by role.
 
     `sdists`: folder of the fetched sdists. `work`: folder for what a later run goes on from. `jobs`: test
     runs at a time. `out`: gets train.jsonl, heldout.jsonl and tests.json; a role without a source is left as
-    it is.
+    it is. `left_out`: instance ids of bugs that are not tried.
     """
     limits = limits or Limits()
     works = [PackageWork(source, work) for source in sources]
@@ -343,7 +358,7 @@ def make_tasks(
         validators = []
         for package in works:
             validator = make_candidates(package, sdists, testbed)
-            try_bugs(package, validator, limits.of(package.source), jobs)
+            try_bugs(package, validator, limits.of(package.source), jobs, left_out)
             validators.append(validator)
         if confirm:
             for package, validator in zip(works, validators, strict=True):

@@ -208,6 +208,24 @@ def _check_relative(path: str, where: str) -> None:
         )
 
 
+def load_left_out(path: Path | str) -> dict[str, str]:
+    """Why a bug that is fit to be a task is none, by its instance id: the rows of left_out.tsv."""
+    path = Path(path)
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: restore it with git checkout {path}") from None
+    if not lines or lines[0] != "instance_id\treason":
+        raise UserError(f"{path} line 1 must name the columns instance_id, reason: restore it with git")
+    left_out: dict[str, str] = {}
+    for number, line in enumerate(lines[1:], start=2):
+        name, _, reason = line.partition("\t")
+        if not name or not reason or name in left_out:
+            raise UserError(f"{path} line {number} must hold an instance id of its own, a tab, and a reason")
+        left_out[name] = reason
+    return left_out
+
+
 def load_tasks(folder: Path | str, role: str) -> list[MiniTask]:
     """The tasks of one role (train or heldout), in file order, PASS_TO_PASS filled in.
 

@@ -17,7 +17,10 @@ from lightning_smith.tasks.miniature.reference import FileReference
 from lightning_smith.tasks.miniature.table import Source, replace_line
 from lightning_smith.tasks.miniature.testing import Testbed, TestRun, copy_tree
 
-LIMIT_S = 15.0
+CPU_LIMIT_S = 15.0
+TIMEOUT_S = 60.0
+"""Limits of one run. What ends a bug that loops is processor time, which a busy machine changes little; time ends
+one that waits."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class Validator:
             tree,
             files,
             pythonpath=self.source.pythonpath,
-            timeout_s=LIMIT_S,
-            cpu_limit_s=min(LIMIT_S, 2.0 + 4.0 * usual),
+            timeout_s=TIMEOUT_S,
+            cpu_limit_s=min(CPU_LIMIT_S, 2.0 + 4.0 * usual),
         )
 
     @contextlib.contextmanager
