@@ -108,7 +108,7 @@ rule build_image:
 
 
 rule make_tasks:
-    """Make assets/miniature/tasks again from nothing (2,600 test runs), under {work}/made/tasks."""
+    """Make assets/miniature/tasks again from nothing (3,200 test runs), under {work}/made/tasks."""
     input:
         sdists=SDISTS,
         smith=f"{WORK}/envs/smith.json",

@@ -50,13 +50,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("package", ["sqlparse", "webcolors"])
-def test_the_committed_candidates_come_out_again(
-    package: str, tmp_path: Path, sources: dict[str, Source]
-) -> None:
-    """sqlparse has a test file whose processor time is near any limit that one would set."""
-    source = sources[package]
-    work = make(tmp_path, source, "--train-tries", "0", "--heldout-tries", "0")
+def test_the_committed_candidates_come_out_again(tmp_path: Path, sources: dict[str, Source]) -> None:
+    """sqlparse has a test file that is slow on some machines and fast on others."""
+    source = sources["sqlparse"]
+    work = make(tmp_path, source, "--train-tries", "0")
     tried = {bug_key(row): row for row in read_lines(work / "candidates.jsonl")[: Limits().of(source)]}
     rows = [json.loads(line) for line in committed_lines(source)]
     assert rows
@@ -64,7 +61,7 @@ def test_the_committed_candidates_come_out_again(
         made = tried[bug_key(row)]
         assert made == {name: row[name] for name in made}, row["instance_id"]
     reference = json.loads((work / "reference.json").read_text())
-    for name, tests in committed_tests(package).items():
+    for name, tests in committed_tests("sqlparse").items():
         assert reference[name]["passed"] == tests, name
 
 
