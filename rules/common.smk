@@ -17,7 +17,6 @@ from lightning_smith.machines import lacks_docker, refuse_wrong_machine
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
 from lightning_smith.rollout.bwrap import check_sandbox
 from lightning_smith.runlock import RunLock
-from lightning_smith.tasks.filters import PUBLISHED
 from lightning_smith.tasks.miniature.table import load_sources
 
 with exit_on_user_error():

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_atomic
-from lightning_smith.images.daemon import connect
 
 _AS_PREPARED = "as prepared\n"
 
@@ -49,6 +48,8 @@ class ImageStates:
 
 def _tagged() -> dict[str, str] | None:
     """Ids by tag of all images of the daemon, in one question; None if none answers."""
+    from lightning_smith.images.daemon import connect  # slow to import, and most plans need no daemon
+
     try:
         with connect() as daemon, daemon.asked("list images"):
             return {tag: image["Id"] for image in daemon.api.images() for tag in image["RepoTags"] or ()}

@@ -18,7 +18,7 @@ from swe_smith_rows import IMAGE, load_script, make_row, write_shard
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl
 from lightning_smith.tasks.columns import SCHEMA, read_tasks
-from lightning_smith.tasks.filters import PUBLISHED, branch, bug_in_tests, overlap, statement, test_count
+from lightning_smith.tasks.filters import branch, bug_in_tests, overlap, statement, test_count
 from lightning_smith.tasks.filters.decisions import Decisions, decide, read_decisions, write_decisions
 from lightning_smith.tasks.funnel import (
     FilterTotal,
@@ -31,6 +31,7 @@ from lightning_smith.tasks.funnel import (
     write_funnel,
 )
 
+PUBLISHED = (statement.NAME, branch.NAME, test_count.NAME)
 UNICODE_ROWS = Path(__file__).parent.parent / "data" / "unicode_line_ends.jsonl"
 FAST = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

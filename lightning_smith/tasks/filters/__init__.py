@@ -16,9 +16,6 @@ from lightning_smith.tasks.filters import (
     validated,
 )
 
-PUBLISHED = (statement.NAME, branch.NAME, test_count.NAME)
-"""Filters of the published recipe; the others are switched on in the configuration."""
-
 REASONS_BY_FILTER: dict[str, tuple[str, ...]] = {
     module.NAME: module.REASONS
     for module in (statement, branch, test_count, bug_in_tests, overlap, gradable, validated)
