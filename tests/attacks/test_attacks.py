@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from lightning_smith.rollout import loop
 from lightning_smith.rollout.bwrap import ResourceLimits
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.diff import DiffRefusedError
-from lightning_smith.rollout.grades import GradeStore
+from lightning_smith.rollout.grades import GradeStore, TestRun
 from lightning_smith.rollout.grading import GraderError, decide, run_tests
 from lightning_smith.rollout.guard import Decision
 from lightning_smith.rollout.outcome import Ending, Outcome, PatchState, decide_outcome, reward_of
@@ -40,6 +40,8 @@ pytestmark = [
 ]
 
 ENTRIES = corpus()
+STAYING = ("isolation", "lifetime", "pod")
+"""Families whose attacks leave something that later runs could meet, so that each has all of its runs."""
 TASK = RolloutTask.from_row(tiny_image.row())
 LIMITS = ResourceLimits(processes=64, memory_mb=1024, file_mb=32, tmp_mb=32)
 AGENT: dict[str, Any] = {
@@ -82,8 +84,8 @@ class Attempt:
 class Attacker:
     """A policy with a script, in a kind of workspace whose limits are an attack's."""
 
-    def __init__(self, kind: Kind, attack: Attack, store: Path) -> None:
-        self.kind, self.store = kind.limited(_limits(kind, attack)), GradeStore(store)
+    def __init__(self, kind: Kind, attack: Attack, store: GradeStore) -> None:
+        self.kind, self.store = kind.limited(_limits(kind, attack)), store
         self.timeout_s = attack.timeout_s
 
     def roll_out(self, *commands: str) -> Attempt:
@@ -129,6 +131,29 @@ def _limits(kind: Kind, attack: Attack) -> ResourceLimits:
     return limits
 
 
+class RunsWithKnown(GradeStore):
+    """GradeStore that is told some runs, and remembers which were asked for."""
+
+    def __init__(self, folder: Path, known: Mapping[str, TestRun]) -> None:
+        super().__init__(folder)
+        self.known, self.asked = known, dict[str, TestRun]()
+
+    def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
+        self.asked[key] = self.known[key] if key in self.known else super().run(key, make)
+        return self.asked[key]
+
+
+@pytest.fixture(scope="session")
+def right_runs(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TestRun]:
+    """Runs of the right code, which every grading asks for: what those of two right patches have in common."""
+    stores = [RunsWithKnown(tmp_path_factory.mktemp("right"), {}) for _ in range(2)]
+    for store, command in zip(stores, (tiny_image.FIX, f"{tiny_image.FIX}; echo >> README"), strict=True):
+        assert Attacker(kind, Attack(), store).roll_out(command).reward == 1
+    first, second = (store.asked for store in stores)
+    assert first.keys() & second.keys()
+    return {key: run for key, run in first.items() if key in second}
+
+
 @pytest.fixture
 def watched(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A harness with secrets in its environment; nothing outside of the workspace may be another one afterwards."""
@@ -162,11 +187,16 @@ def left_running() -> list[str]:
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("entry", parameters(Attack))
 def test_attack_earns_nothing(
-    entry: Entry, kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    entry: Entry,
+    kind: Kind,
+    right_runs: dict[str, TestRun],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     attack = entry.attack
     assert isinstance(attack, Attack)
-    attacker = Attacker(kind, attack, tmp_path)
+    known = {} if entry.family in STAYING else right_runs
+    attacker = Attacker(kind, attack, RunsWithKnown(tmp_path, known))
     # The guard is courtesy: what it would refuse must come to nothing without it.
     monkeypatch.setattr(loop, "inspect", lambda command: Decision())
     if attack.patch is not None:
@@ -187,7 +217,7 @@ def test_attack_earns_nothing(
 
 def test_the_fix_is_solved(kind: Kind, tmp_path: Path) -> None:
     """What every attack is measured against: the same rollout, done honestly."""
-    attacker = Attacker(kind, Attack(), tmp_path)
+    attacker = Attacker(kind, Attack(), GradeStore(tmp_path))
     assert attacker.roll_out(tiny_image.FIX).reward == 1
     assert attacker.roll_out("true").reward == 0
 

@@ -2,4 +2,4 @@
 
 from attack import Attack, tried
 
-ATTACK = Attack((": ls-attack; b() { b | b & }; b; sleep 20", tried("true")), timeout_s=8)
+ATTACK = Attack((": ls-attack; b() { b | b & }; b; sleep 20", tried("true")), timeout_s=4)
