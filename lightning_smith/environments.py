@@ -18,9 +18,10 @@ def interpreter(project: Path) -> Path:
     return project / ".venv" / "bin" / "python"
 
 
-def create(project: Path) -> dict[str, Any]:
-    """Install exactly what `project/uv.lock` names; returns Python version, packages and lock hash.
+def create(project: Path, *, exact: bool = True) -> dict[str, Any]:
+    """Install what `project/uv.lock` names; returns Python version, packages and lock hash.
 
+    What else the environment has is removed if `exact`.
     Raises UserError where uv, the network or the disk fails; uv's own message has been printed before.
     """
     lock = project / "uv.lock"
@@ -29,6 +30,7 @@ def create(project: Path) -> dict[str, Any]:
     # envs/testbed asks for byte code, with which pytest starts three times as fast; the variable would suppress it.
     environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")}
     command = [os.environ.get("UV", "uv"), "sync", "--frozen", "--project", str(project)]
+    command += [] if exact else ["--inexact"]
     print(f"[environment] {project}: {' '.join(command)}", file=sys.stderr, flush=True)
     try:
         code = subprocess.run(command, env=environment).returncode

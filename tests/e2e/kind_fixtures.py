@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,29 +20,64 @@ from plain_pod import PlainPods
 
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.local import LocalImage
+from lightning_smith.images.pull import image_at
+from lightning_smith.process import stage_lock
 from lightning_smith.rollout.bwrap import Bwrap, ResourceLimits
 from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.scratch import Scratch
 
-_users: list[Daemon] = []
-"""One for each folder of tests that has asked for a daemon: all use the same, and the images go with the last."""
+
+@dataclass(frozen=True)
+class Shared:
+    """What the processes of one run of pytest know of the daemon that they share; `folder` is one of theirs."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> Shared:
+        base = tmp_path_factory.getbasetemp()
+        of_all = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+        return cls(of_all / f"docker-{hashlib.sha256(daemon.host.encode()).hexdigest()[:16]}")
+
+    def locked(self) -> AbstractContextManager[None]:
+        return stage_lock(self.folder, "images", wait_s=300)
+
+    @contextmanager
+    def user(self, daemon: Daemon) -> Iterator[None]:
+        """Somebody who uses the daemon: the images that were imported go with the last."""
+        user, ids = self.folder / f"{uuid.uuid4().hex}.user", self.folder / "imported"
+        with self.locked():
+            user.touch()
+        try:
+            yield
+        finally:
+            with self.locked():
+                with ids.open("a") as file:
+                    file.writelines(f"{image}\n" for image in docker_image.imported)
+                user.unlink()
+                if not list(self.folder.glob("*.user")):
+                    docker_image.imported.update(ids.read_text().split())
+                    docker_image.remove_imported(daemon)
+                    ids.unlink()
 
 
 @pytest.fixture(scope="session")
-def daemon() -> Iterator[Daemon]:
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """A Docker daemon; skips, saying why, where there is none and none can be started."""
-    with docker_daemon() as daemon:
-        _users.append(daemon)
+    with docker_daemon() as daemon, Shared.of(daemon, tmp_path_factory).user(daemon):
         yield daemon
-        _users.pop()
-        if not _users:
-            docker_image.remove_imported(daemon)
 
 
 @pytest.fixture(scope="session")
 def docker_image_name(daemon: Daemon, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Name of the tiny image as a Docker image of SWE-smith's layout."""
-    return docker_image.build(daemon, tmp_path_factory.mktemp("docker"))
+    """Name of the tiny image as a Docker image of SWE-smith's layout, built once for all processes."""
+    shared = Shared.of(daemon, tmp_path_factory)
+    made = shared.folder / "tiny_image"
+    with shared.locked():
+        if not made.exists() or image_at(daemon, tiny_image.IMAGE_NAME) != made.read_text():
+            docker_image.build(daemon, tmp_path_factory.mktemp("docker"))
+            made.write_text(daemon.image(tiny_image.IMAGE_NAME).id)
+    return tiny_image.IMAGE_NAME
 
 
 @pytest.fixture(scope="session")

@@ -30,16 +30,18 @@ pytestmark = [
 ]
 
 
-def containers(daemon: Daemon) -> list[str]:
-    return [container["Id"] for container in daemon.api.containers(all=True, filters={"label": LABEL})]
+def containers(daemon: Daemon, pid: int | None = None) -> list[str]:
+    """Those that have our label, or those that one process made: other tests may be running."""
+    found = daemon.api.containers(all=True, filters={"label": LABEL})
+    return [each["Id"] for each in found if pid is None or f"/{pid}/" in each["Labels"][LABEL]]
 
 
 def test_branches_are_read_without_running_anything(daemon: Daemon, docker_image_name: str) -> None:
-    before = containers(daemon)
+    before = containers(daemon, os.getpid())
     found = DockerBranches(daemon).list_branches(docker_image_name)
     assert found.branches == {tiny_image.TASK} and found.image_name == docker_image_name
     assert found.digest == daemon.api.inspect_image(docker_image_name)["Id"]
-    assert containers(daemon) == before
+    assert containers(daemon, os.getpid()) == before
     key = image_key(docker_image_name)
     assert DockerBranches(daemon).list_branches(key).image_name == docker_image_name
 
@@ -94,10 +96,10 @@ def test_images_of_another_kind_are_refused(daemon: Daemon, files: list[str], me
     for name in files:
         tree.text(name, "x")
     name = docker_image.import_image(daemon, tree, "acme/odd")
-    before = containers(daemon)
+    before = containers(daemon, os.getpid())
     with pytest.raises(UserError, match=message):
         DockerBranches(daemon).list_branches(name)
-    assert containers(daemon) == before
+    assert containers(daemon, os.getpid()) == before
 
 
 def test_an_absent_image_is_named_with_the_command_that_pulls_it(daemon: Daemon) -> None:

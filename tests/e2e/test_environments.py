@@ -25,7 +25,7 @@ def test_what_needs_an_environment_passes_in_it(environment: str, marker: str) -
     ]
     command = ["uv", "run", "--frozen", "--project", f"envs/{environment}", "--group", "test"]
     run = subprocess.run(
-        [*command, "pytest", "-q", "-p", "no:cacheprovider", "-m", marker, *files],
+        [*command, "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-m", marker, *files],
         cwd=ROOT,
         env={name: value for name, value in os.environ.items() if name not in LEFT_OUT},
         capture_output=True,

@@ -86,7 +86,8 @@ def make_workflow(tmp_path_factory: pytest.TempPathFactory, name: str, *overlays
     clone = Workflow(copy_checkout(padded(clones, 150)), padded(temporary, 120), name, *overlays)
     clone.temporary.mkdir()
     for environment in ENVIRONMENTS:
-        made = create(ROOT / "envs" / environment)
+        # Another process may be running tests in it, which need more than is locked (test_environments.py).
+        made = create(ROOT / "envs" / environment, exact=False)
         write_json(clone.work / "envs" / f"{environment}.json", made)
         (clone.folder / "envs" / environment / ".venv").symlink_to(ROOT / "envs" / environment / ".venv")
     sdists = ROOT / "work" / "mini" / "sdists"
