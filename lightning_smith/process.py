@@ -99,7 +99,7 @@ class Service:
     """A supervised child in a session of its own, which the kernel kills when this process dies.
 
     Start it from the main thread: the parent-death signal belongs to the thread that creates the child and
-    would fire when that thread ends.
+    would fire when that thread ends. `secret` is one line for its standard input, which is empty otherwise.
     """
 
     def __init__(
@@ -110,6 +110,7 @@ class Service:
         log: Path,
         env: dict[str, str] | None = None,
         cwd: Path | None = None,
+        secret: str | None = None,
     ) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(f"{name} must be started from the main thread")
@@ -122,13 +123,16 @@ class Service:
             self._log_start = file.tell()
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *self.command],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL if secret is None else subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=minimal_environment() if env is None else env,
                 cwd=cwd,
                 start_new_session=True,
             )
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
+                pipe.write(f"{secret}\n".encode())
 
     @property
     def pid(self) -> int:

@@ -4,9 +4,9 @@
         for finished in dispatch(stack.gateway, requests, check=stack.check):
             ...
 
-Agent Lightning's server is the one of the installed wheel; the controller is its local reconciler with warm
-rollouts (`runner.py`). Everything listens on 127.0.0.1 only, on ports that were free, behind a key of this
-run.
+Agent Lightning's server is the one of the installed wheel, behind a guard (`server.py`); the controller is its local
+reconciler with warm rollouts (`runner.py`). Everything listens on 127.0.0.1 only, on ports that were free, behind a key
+of this run, which gateway and controller read from a pipe; rollouts get tokens (`tokens.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import lightning_smith
 from lightning_smith.errors import UserError
 from lightning_smith.gateway.client import Gateway
 from lightning_smith.gateway.dispatch import AGENT_CLASS
+from lightning_smith.gateway.key import STANDARD_INPUT
 from lightning_smith.process import Service, free_port, minimal_environment, port_is_free
 
 REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
@@ -98,7 +99,7 @@ class Stack:
     Args:
         work_dir: folder of the stage; logs go to `<work_dir>/logs` unless `logs` says otherwise.
         stage_file: settings that the agents read (LS_STAGE_FILE in the controller's environment).
-        key: of the gateway; random if None.
+        key: of the gateway, 16 characters or more; random if None.
         max_rollouts: how many rollouts run at once.
         agent: `module:class` that the controller imports once and runs for every rollout.
         environment: more variables for the controller and its rollouts.
@@ -166,30 +167,37 @@ class Stack:
                 raise UserError(f"port {port} of 127.0.0.1 is in use: end what `ss -ltnp` shows there")
         runs = self.work_dir / "services"
         runs.mkdir(parents=True, exist_ok=True)
-        self._launch(GATEWAY, "gateway.log", self._gateway_command(), runs, {"AGL_KEY": self.key})
+        self._launch(GATEWAY, "gateway.log", self._gateway_command(), runs, {}, secret=self.key)
         self._launch("policy server", "policy.log", self._policy_command(), runs, self.policy.environment())
         self._wait(GATEWAY, self.gateway.health)
         self.check()
         self.gateway.state()  # a stranger on this port would refuse the key
         stage = {"LS_STAGE_FILE": str(self.stage_file)} if self.stage_file else {}
-        environment = {**self._environment, **stage, "AGL_KEY": self.key}
-        self._launch("controller", "controller.log", self._controller_command(), runs, environment)
+        environment = {**self._environment, **stage}
+        command = self._controller_command()
+        self._launch("controller", "controller.log", command, runs, environment, secret=self.key)
         self._wait("policy server", self._policy_healthy)
         self._check_policy_answer()
         self.gateway.register_models(self.policy.model_name, [f"{self.policy_url}/v1"])
         self.check()
 
     def _launch(
-        self, name: str, log: str, command: list[str], cwd: Path, environment: dict[str, str]
+        self,
+        name: str,
+        log: str,
+        command: list[str],
+        cwd: Path,
+        environment: dict[str, str],
+        secret: str | None = None,
     ) -> None:
         env = minimal_environment(**environment)
-        self.services.append(Service(name, command, log=self.logs / log, env=env, cwd=cwd))
+        service = Service(name, command, log=self.logs / log, env=env, cwd=cwd, secret=secret)
+        self.services.append(service)
 
     def _gateway_command(self) -> list[str]:
-        # The key is read from the environment: a command line can be read by every user of the machine.
         return [
-            *(str(workflow_python()), "-m", "agentlightning.server", *_HYDRA),
-            *("host=127.0.0.1", f"port={self._gateway_port}", "key='${oc.env:AGL_KEY}'"),
+            *(str(workflow_python()), "-m", "lightning_smith.gateway.server", *_HYDRA),
+            *("host=127.0.0.1", f"port={self._gateway_port}", f"key={STANDARD_INPUT}"),
             f"default_proxy.model_name={_hydra_quoted(self.policy.model_name)}",
             f"default_proxy.include_routed_experts={str(self.policy.routed_experts).lower()}",
             f"default_proxy.train.temperature={self.train_temperature}",
@@ -202,7 +210,7 @@ class Stack:
     def _controller_command(self) -> list[str]:
         return [
             *(str(workflow_python()), "-m", "lightning_smith.gateway.runner", *_HYDRA, "runner_type=local"),
-            *(f"agl_server.url={self.gateway_url}", "agl_server.key='${oc.env:AGL_KEY}'"),
+            *(f"agl_server.url={self.gateway_url}", f"agl_server.key={STANDARD_INPUT}"),
             f"local_runner.maximum_size={self.max_rollouts}",
             f"local_runner.poll_interval={self.poll_interval_s}",
             f"+agent={_hydra_quoted(self.agent)}",

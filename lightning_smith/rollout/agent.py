@@ -1,7 +1,8 @@
 """One rollout from its environment variables to its events: what the controller starts.
 
-The controller gives AGL_OPENAI_BASE_URL, AGL_EVENT_URL and AGL_KEY, and from the request LS_INSTANCE_ID,
-LS_SAMPLE, LS_SEED and LS_GRADE; LS_STAGE_FILE names the settings of the stage. The rollout posts
+The controller gives AGL_OPENAI_BASE_URL with a token for it in AGL_KEY, AGL_EVENT_URL with one in LS_REPORT_TOKEN, and
+from the request LS_INSTANCE_ID, LS_SAMPLE, LS_SEED and LS_GRADE; LS_STAGE_FILE names the settings of the stage. The
+rollout posts
 
 - an event `outcome` with its record, and `model_patch` (base64) where the official harness grades it;
 - an event `reward` with `value`, if it was graded and the verdict says something about the policy.
@@ -119,7 +120,8 @@ class Agent:
         request = Request.from_environment(self._environment)
         stage = open_stage(self._environment[STAGE_FILE_VARIABLE])
         rollout = run_rollout(stage, request, self._model(stage, request))
-        service, url = JsonService(self._environment.get("AGL_KEY", "")), self._environment["AGL_EVENT_URL"]
+        service = JsonService(self._environment.get("LS_REPORT_TOKEN", ""))
+        url = self._environment["AGL_EVENT_URL"]
         data = rollout.record.to_dict()
         if not request.grade:
             data["model_patch"] = base64.b64encode(rollout.patch).decode()

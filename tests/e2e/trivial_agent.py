@@ -39,7 +39,9 @@ class Agent:
 
     def chat(self) -> str:
         body = {"messages": [{"role": "user", "content": self.task}], "max_tokens": 8, "seed": self.seed}
-        answer = self.post(os.environ["AGL_OPENAI_BASE_URL"] + "/chat/completions", body)
+        answer = self.post(
+            os.environ["AGL_OPENAI_BASE_URL"] + "/chat/completions", body, os.environ["AGL_KEY"]
+        )
         return answer["choices"][0]["message"]["content"]
 
     def report(self, outcome: str, reply: str) -> None:
@@ -62,13 +64,13 @@ class Agent:
         }
         if os.environ["LS_GRADE"] == "0":
             record = {**record, "outcome": None, "reward": None, "resolved": None, "model_patch": "AP8K"}
-        self.post(os.environ["AGL_EVENT_URL"], {"event_type": "outcome", "data": record})
+        url, token = os.environ["AGL_EVENT_URL"], os.environ["LS_REPORT_TOKEN"]
+        self.post(url, {"event_type": "outcome", "data": record}, token)
         if record["reward"] is not None:
-            event = {"event_type": "reward", "data": {"value": record["reward"]}}
-            self.post(os.environ["AGL_EVENT_URL"], event)
+            self.post(url, {"event_type": "reward", "data": {"value": record["reward"]}}, token)
 
-    def post(self, url: str, body: dict[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["AGL_KEY"]}
+    def post(self, url: str, body: dict[str, Any], token: str) -> Any:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
         address = urlsplit(url)
         connection = http.client.HTTPConnection(address.netloc, timeout=60)
         connection.request("POST", address.path, json.dumps(body), headers)

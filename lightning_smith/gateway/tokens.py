@@ -1,0 +1,78 @@
+"""Tokens of a rollout: what its agent has in the place of the run's key.
+
+A token names a role, a rollout and an attempt, and ends with their HMAC-SHA256 under the run's key. So whoever
+starts rollouts and whoever checks tokens share the key and nothing else, and no list of tokens is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lightning_smith.errors import UserError
+
+KEY_LENGTH_MIN = 16
+"""Characters of a run's key: who has a token can try keys against it without asking anybody."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
+_PREFIX = "ls"
+
+
+class Role(StrEnum):
+    """What a token is good for."""
+
+    MODEL = "model"
+    """Completions of its rollout."""
+    REPORT = "report"
+    """The outcome of its rollout and then its reward, once each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a genuine token says."""
+
+    role: Role
+    rollout_id: str
+    attempt: str
+
+
+def mint(key: str, rollout_id: str, attempt: str, role: Role) -> str:
+    """The token of a role in an attempt of a rollout.
+
+    Raises ValueError for ids that are not letters, digits, `-` and `_`: the gateway puts them into paths.
+    """
+    for name in (rollout_id, attempt):
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no id of a rollout or attempt: letters, digits, - and _ make one")
+    return f"{_PREFIX}.{role.value}.{rollout_id}.{attempt}.{_signature(key, rollout_id, attempt, role)}"
+
+
+def read(key: str, token: str) -> Grant | None:
+    """What a token grants; None unless it was minted with this key."""
+    parts = token.split(".")
+    if len(parts) != 5 or parts[0] != _PREFIX or parts[1] not in tuple(Role):
+        return None
+    role, rollout_id, attempt = Role(parts[1]), parts[2], parts[3]
+    expected = _signature(key, rollout_id, attempt, role)
+    if not hmac.compare_digest(expected.encode(), parts[4].encode(errors="replace")):
+        return None
+    return Grant(role, rollout_id, attempt)
+
+
+def require_strong(key: str) -> str:
+    """The key itself; raises UserError if it is too short for tokens, or cannot be sent in a header."""
+    if len(key) < KEY_LENGTH_MIN or not key.isascii() or not key.isprintable() or " " in key:
+        raise UserError(
+            f"the gateway's key must be {KEY_LENGTH_MIN} or more ASCII characters without blanks: "
+            "make one with `openssl rand -hex 32`"
+        )
+    return key
+
+
+def _signature(key: str, rollout_id: str, attempt: str, role: Role) -> str:
+    message = json.dumps(["lightning-smith token", role.value, rollout_id, attempt])
+    return hmac.new(key.encode(), message.encode(), hashlib.sha256).hexdigest()
