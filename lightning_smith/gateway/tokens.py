@@ -13,11 +13,6 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lightning_smith.errors import UserError
-
-KEY_LENGTH_MIN = 16
-"""Characters of a run's key: who has a token can try keys against it without asking anybody."""
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 _PREFIX = "ls"
 
@@ -61,16 +56,6 @@ def read(key: str, token: str) -> Grant | None:
     if not hmac.compare_digest(expected.encode(), parts[4].encode(errors="replace")):
         return None
     return Grant(role, rollout_id, attempt)
-
-
-def require_strong(key: str) -> str:
-    """The key itself; raises UserError if it is too short for tokens, or cannot be sent in a header."""
-    if len(key) < KEY_LENGTH_MIN or not key.isascii() or not key.isprintable() or " " in key:
-        raise UserError(
-            f"the gateway's key must be {KEY_LENGTH_MIN} or more ASCII characters without blanks: "
-            "make one with `openssl rand -hex 32`"
-        )
-    return key
 
 
 def _signature(key: str, rollout_id: str, attempt: str, role: Role) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -158,6 +159,7 @@ def right_runs(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 def watched(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A harness with secrets in its environment; nothing outside of the workspace may be another one afterwards."""
     monkeypatch.setenv("AGL_KEY", SECRET)
+    monkeypatch.setenv("LS_REPORT_TOKEN", SECRET)
     monkeypatch.setenv("AGL_EVENT_URL", f"http://127.0.0.1:1/{SECRET}")
     before = outside(kind)
     yield
@@ -224,7 +226,8 @@ def test_the_fix_is_solved(kind: Kind, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with make_stack(tmp_path_factory.mktemp("stack"), Mark()) as stack:
+    key = f"sk-run-{secrets.token_hex(16)}"
+    with make_stack(tmp_path_factory.mktemp("stack"), Mark(), key=key) as stack:
         yield stack
 
 

@@ -11,6 +11,7 @@ FAULT = sys.argv[2] if len(sys.argv) > 2 else ""
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one packet, or the second waits 40 ms for the first to be acknowledged
 
     def log_message(self, *_: Any) -> None:
         pass

@@ -119,6 +119,7 @@ def test_commands_see_the_task_and_no_secrets(
     workspace: BwrapWorkspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGL_KEY", SECRET)
+    monkeypatch.setenv("LS_REPORT_TOKEN", SECRET)
     monkeypatch.setenv("AGL_EVENT_URL", "http://127.0.0.1:1/events")
     seen = workspace.execute(
         "env; tr '\\0' '\\n' < /proc/1/environ; ls -a /proc/1/root/ / /testbed; id -u", 60
@@ -389,8 +390,9 @@ class Gateway:
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
     def answer(self, path: str, body: dict[str, Any], authorization: str) -> tuple[int, dict[str, Any]]:
-        assert authorization == f"Bearer {SECRET}"
-        if path.endswith("/events"):
+        reports = path.endswith("/events")
+        assert authorization == f"Bearer {SECRET.upper() if reports else SECRET}"
+        if reports:
             self.events.append((body["event_type"], body["data"]))
             return 200, {}
         if self.paused:
@@ -411,6 +413,7 @@ def test_agent_posts_its_events(stage: Stage, tmp_path: Path, grade: str) -> Non
         "AGL_OPENAI_BASE_URL": f"{gateway.url}/proxy/v1",
         "AGL_EVENT_URL": f"{gateway.url}/api/events",
         "AGL_KEY": SECRET,
+        "LS_REPORT_TOKEN": SECRET.upper(),
         "LS_STAGE_FILE": str(tmp_path / "stage.json"),
         "LS_INSTANCE_ID": tiny_image.TASK,
         "LS_SAMPLE": "2",

@@ -17,7 +17,7 @@ from tiny_workflow import Workflow
 
 from lightning_smith.files import read_jsonl
 
-GATEWAY = "agentlightning.server"
+GATEWAY = "lightning_smith.gateway.server"
 CONTROLLER = "lightning_smith.gateway.runner"
 POLICY = "lightning_smith.mini.server"
 

@@ -52,6 +52,7 @@ def test_commands_see_the_task_and_no_secrets(
     kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AGL_KEY", SECRET)
+    monkeypatch.setenv("LS_REPORT_TOKEN", SECRET)
     monkeypatch.setenv("AGL_EVENT_URL", "http://127.0.0.1:1/events")
     with kind.open(tmp_path / "ws") as workspace:
         seen = text(

@@ -3,11 +3,18 @@
 import http.client
 import json
 import os
+import re
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+KEY = re.compile(rb"sk-run-[0-9a-f]{32}")
+"""What the key of a stack looks like that has rollouts search for it."""
+TOKEN = re.compile(rb"ls\.(?:model|report)\.[0-9a-f]{32}\.0\.[0-9a-f]{64}")
 
 MODEL, REVISION, DIGEST = "stub", "r0", "sha256:" + "0" * 64
 
@@ -32,9 +39,14 @@ class Agent:
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "spawn" and os.fork() == 0:  # leaves a child behind
             time.sleep(600)
-        if kind == "slow":
+        if kind in ("slow", "slow_silent"):
             time.sleep(1)
-        reply = self.chat() if kind == "chat" else ""
+        if kind == "slow_silent":
+            return
+        while kind == "linger":  # until the gateway refuses it
+            self.chat()
+            time.sleep(0.2)
+        reply = self.chat() if kind == "chat" else search() if kind == "search" else ""
         self.report("infra" if kind == "infra" else "unsolved" if kind == "fail" else "solved", reply)
 
     def chat(self) -> str:
@@ -77,3 +89,33 @@ class Agent:
         response = connection.getresponse()
         assert response.status == 200, response.read()
         return json.load(response)
+
+
+def search() -> str:
+    """What this process and its parent know of the run's key and of tokens that are not this rollout's."""
+    own = {os.environ["AGL_KEY"].encode(), os.environ["LS_REPORT_TOKEN"].encode()}
+    found: set[bytes] = set()
+    for process in ("self", str(os.getppid())):
+        for text in everything(Path("/proc") / process):
+            found.update(KEY.findall(text), TOKEN.findall(text))
+    gained = f"GAINED {len(found - own)}" if found - own else "nothing else"
+    return f"own tokens found: {len(found & own)}; {gained}"
+
+
+def everything(process: Path) -> Iterator[bytes]:
+    """Environment, open files and memory of a process, as far as it may be read."""
+    yield (process / "environ").read_bytes()
+    yield (process / "cmdline").read_bytes()
+    for file in (process / "fd").iterdir():
+        if file.is_file():
+            yield file.read_bytes()
+    with (process / "mem").open("rb", buffering=0) as memory:
+        for line in (process / "maps").read_text().splitlines():
+            area, mode, *_ = line.split()
+            start, end = (int(number, 16) for number in area.split("-"))
+            if mode.startswith("rw") and "[v" not in line:
+                memory.seek(start)
+                try:
+                    yield memory.read(end - start)
+                except OSError:  # a page that is mapped and not there
+                    continue

@@ -1,35 +1,28 @@
-"""Posts a better outcome and a reward, with the run's key, after its rollout has ended."""
+"""Posts a better outcome, a reward and completions with its own tokens after its rollout has ended, and once more when it
+is deleted."""
 
-import httpx
 from attack import GatewayAttack
-from gateway_stack import AGENT
-
-from lightning_smith.gateway.dispatch import RolloutRequest, dispatch
+from insider import record, running, wait_for_state
 
 
 def run(stack) -> bool:
-    """Whether the rollout's record, or what the gateway tells of it, is another one afterwards."""
-    before = set()
+    """Whether anything is answered, or what the gateway tells of the rollout is another thing afterwards."""
+    with running(stack, "fail-1") as attacker:
+        wait_for_state(stack, attacker.rollout_id, "succeeded")
+        before = stack.gateway.events(attacker.rollout_id)
+        assert [event["event_type"] for event in before] == ["outcome", "reward"]
 
-    def remember() -> None:
-        before.update(row["rollout_id"] for row in stack.gateway.list_rollouts(["queuing", "running"]))
+        def late() -> list[int]:
+            own = before[0]["data"]
+            answers = [attacker.report("outcome", data) for data in (own, record("fail-1"))]
+            answers += [attacker.report("reward", {"value": value}) for value in (0.0, 1.0)]
+            return [*answers, attacker.ask()]
 
-    (finished,) = dispatch(
-        stack.gateway, [RolloutRequest("fail-1", 0, 7)], check=remember, agent=AGENT, keep_events=True
-    )
-    assert finished.record.reward == 0 and before
-    with httpx.Client(
-        base_url=stack.gateway_url, headers={"Authorization": f"Bearer {stack.key}"}, trust_env=False
-    ) as http:
-        for rollout in before:
-            record = {**finished.record.to_dict(), "outcome": "solved", "reward": 1.0, "resolved": True}
-            for event in (
-                {"event_type": "outcome", "data": record},
-                {"event_type": "reward", "data": {"value": 1.0}},
-            ):
-                http.post(f"/api/rollouts/{rollout}/attempt/0/events", json=event)
-    (again,) = dispatch(stack.gateway, [RolloutRequest("fail-1", 0, 7)], agent=AGENT)
-    return finished.record.reward != 0 or again.record.reward != 0
+        answers = late()
+        changed = stack.gateway.events(attacker.rollout_id) != before
+        stack.gateway.delete(attacker.rollout_id)
+        answers += late()
+    return changed or set(answers) != {403}
 
 
 ATTACK = GatewayAttack(run)

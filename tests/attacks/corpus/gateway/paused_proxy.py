@@ -1,20 +1,20 @@
-"""Pauses, with the run's key, the proxy for all rollouts."""
+"""Pauses the proxy for all rollouts, or resumes it while the trainer holds it, with its own tokens."""
 
-import httpx
 from attack import GatewayAttack
+from insider import running
 
 
 def run(stack) -> bool:
-    """Whether the proxy was paused."""
-    headers = {"Authorization": f"Bearer {stack.key}"}
+    """Whether the proxy's state was read or changed."""
     body = {"reason": "x", "retry_after_seconds": 1}
-    httpx.post(f"{stack.gateway_url}/proxy/pause", json=body, headers=headers, trust_env=False)
-    paused = stack.gateway.state()["paused"]
-    stack.gateway.resume()
-    return paused
+    with running(stack) as attacker:
+        answers = attacker.try_both("POST", "/proxy/pause", body)
+        paused = stack.gateway.state()["paused"]
+        stack.gateway.pause("new weights")
+        answers += attacker.try_both("POST", "/proxy/resume") + attacker.try_both("GET", "/proxy/state")
+        resumed = not stack.gateway.state()["paused"]
+        stack.gateway.resume()
+    return paused or resumed or set(answers) != {403}
 
 
-ATTACK = GatewayAttack(
-    run,
-    stays_possible="one key opens the whole gateway: who has it, which no command does, can speak for every rollout",
-)
+ATTACK = GatewayAttack(run)

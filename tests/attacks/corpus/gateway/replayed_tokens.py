@@ -1,27 +1,36 @@
-"""Posts, with the run's key, a model request of its own making: token ids that the policy never sampled."""
+"""Posts a model request of its own making, token ids that the policy never sampled, for its own rollout and another's."""
 
-import httpx
 from attack import GatewayAttack
+from insider import running
 
 
 def run(stack) -> bool:
     """Whether the gateway hands the invented tokens out as training data."""
-    stack.gateway.create_rollouts([{"rollout_id": "victim", "input": {"instance_id": "x"}, "is_train": True}])
     choice = {
         "token_ids": [4, 5],
         "message": {"content": "x"},
         "logprobs": {"content": [{"logprob": 0.0}] * 2},
     }
-    data = {"request": {"messages": []}, "response": {"prompt_token_ids": [1, 2, 3], "choices": [choice]}}
-    url = f"{stack.gateway_url}/api/rollouts/victim/attempt/0/events"
-    event = {"event_type": "model_request", "data": data}
-    httpx.post(url, json=event, headers={"Authorization": f"Bearer {stack.key}"}, trust_env=False)
-    kept = stack.gateway.events("victim", event_type="model_request")
-    stack.gateway.delete("victim")
-    return bool(kept)
+    response = {"prompt_token_ids": [9, 9, 9], "choices": [choice]}
+    with running(stack) as victim, running(stack) as attacker:
+        answers = []
+        for path in (attacker.events_path, victim.events_path):
+            for kind in (
+                "model_request",
+                "Model_Request",
+                "model_request ",
+                "outcome\0",
+                "",
+                None,
+                7,
+                ["reward"],
+            ):
+                event = {"event_type": kind, "data": {"request": {"messages": []}, "response": response}}
+                answers += attacker.try_both("POST", path, event)
+        events = [event for row in (victim, attacker) for event in stack.gateway.events(row.rollout_id)]
+        invented = [event for event in events if event["data"].get("prompt_token_ids") == [9, 9, 9]]
+        others = [event for event in events if event["event_type"] != "model_request"]
+    return bool(invented or others) or set(answers) != {403}
 
 
-ATTACK = GatewayAttack(
-    run,
-    stays_possible="one key opens the whole gateway: who has it, which no command does, can speak for every rollout",
-)
+ATTACK = GatewayAttack(run)
