@@ -3,7 +3,7 @@
     uv run python benchmarks/gateway.py [--requests 500] [--conversation 50000]
 
 Starts the gateway twice, as the wheel has it and behind the guard, each before the policy without a model of the tests.
-Requests go out one at a time over connections that stay open, one of each kind in turn and in an order that is drawn, so
+Requests go out one at a time over connections that stay open, one of each kind in turn, in an order that is drawn, so
 that what else the machine does hits all of them alike. The last line is one JSON object, medians in milliseconds:
 
     stock_ms, key_ms, token_ms    a completion, of the stock gateway, behind the guard with the key, and with a token

@@ -17,14 +17,18 @@ def read_key(configured: str) -> str:
     """The key that a service was configured with, or was given through standard input.
 
     A command line is everybody's to read, and an environment every process's of the same user, for as long as the
-    service runs; a pipe is read once. Standard input is /dev/null afterwards. Raises UserError if the key is too short
-    for tokens or cannot be sent in a header.
+    service runs; a pipe is read once. Standard input is /dev/null afterwards. Raises UserError as `check_key` does.
     """
     key = configured
     if key == STANDARD_INPUT:
         with os.fdopen(os.dup(0), encoding="utf-8", errors="replace") as pipe:
             key = pipe.readline().strip()
         close_standard_input()
+    return check_key(key)
+
+
+def check_key(key: str) -> str:
+    """The key; raises UserError if it is too short for tokens or cannot be sent in a header."""
     if len(key) < KEY_CHARACTERS_MIN or not key.isascii() or not key.isprintable() or " " in key:
         raise UserError(
             f"the gateway's key must be {KEY_CHARACTERS_MIN} or more ASCII characters without blanks: "

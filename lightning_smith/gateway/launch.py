@@ -27,7 +27,7 @@ import lightning_smith
 from lightning_smith.errors import UserError
 from lightning_smith.gateway.client import Gateway
 from lightning_smith.gateway.dispatch import AGENT_CLASS
-from lightning_smith.gateway.key import STANDARD_INPUT
+from lightning_smith.gateway.key import STANDARD_INPUT, check_key
 from lightning_smith.process import Service, free_port, minimal_environment, port_is_free
 
 REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
@@ -126,7 +126,7 @@ class Stack:
         self.logs = Path(logs).resolve() if logs else self.work_dir / "logs"
         self.policy, self.agent = policy, agent
         self.stage_file = Path(stage_file).resolve() if stage_file else None
-        self.key = key or secrets.token_urlsafe(24)
+        self.key = check_key(key or secrets.token_urlsafe(24))
         self.max_rollouts, self.poll_interval_s = max_rollouts, poll_interval_s
         self.train_temperature, self.val_temperature = train_temperature, val_temperature
         self._environment = dict(environment or {})

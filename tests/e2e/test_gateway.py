@@ -1,5 +1,6 @@
 """Rollouts through the real gateway and controller, with a trivial agent instead of a sandbox and a model."""
 
+import json
 import os
 import signal
 import socket
@@ -18,6 +19,7 @@ from gateway_stack import AGENT, FOLDER, Mark, StubPolicy, make_stack
 from lightning_smith.errors import UserError
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
 from lightning_smith.gateway.launch import Stack
+from lightning_smith.gateway.tokens import Role, mint
 from lightning_smith.rollout.outcome import Outcome, rollout_seed
 
 pytestmark = pytest.mark.e2e
@@ -72,7 +74,7 @@ def test_states_become_records(stack: Stack, mark: Mark) -> None:
     assert records["hang"].error == "local subprocess timed out"
     # What the crashed agent printed is in the controller's log, and no rollout or child of one is left.
     assert "Traceback" in (stack.logs / "controller.log").read_text()
-    assert wait_for(lambda: len(mark.processes()) == 1, 3), mark.processes()
+    assert wait_for(lambda: len(mark.processes()) == 2, 3), mark.processes()  # the controller and its nursery
     assert stack.gateway.list_rollouts(["queuing", "running", "succeeded", "failed"]) == []
 
 
@@ -103,11 +105,33 @@ def test_more_rollouts_than_the_window(stack: Stack) -> None:
     )
 
 
-def test_key_is_in_no_command_line_and_nothing_listens_outside(stack: Stack) -> None:
+def test_a_rollout_has_its_tokens_and_nothing_else(stack: Stack) -> None:
+    (finished,) = run(stack, [RolloutRequest("environment-1", 0, 7, is_train=False)])
+    said = json.loads(finished.record.error or "")
+    rollout_id = said["now"]["AGL_EVENT_URL"].split("/")[5]
+    proxy = f"{stack.gateway_url}/proxy/rollout/{rollout_id}/attempt/0/mode/val/openai/v1"
+    given = {name: value for name, value in said["now"].items() if name.startswith(("AGL_", "LS_"))}
+    del given["LS_TEST_MARK"]
+    assert given == {
+        "AGL_KEY": mint(stack.key, rollout_id, "0", Role.MODEL),
+        "LS_REPORT_TOKEN": mint(stack.key, rollout_id, "0", Role.REPORT),
+        "AGL_OPENAI_BASE_URL": proxy,
+        "AGL_EVENT_URL": f"{stack.gateway_url}/api/rollouts/{rollout_id}/attempt/0/events",
+        "LS_INSTANCE_ID": "environment-1",
+        "LS_SAMPLE": "0",
+        "LS_SEED": "7",
+        "LS_GRADE": "1",
+    }
+    assert said["input"] == "" and not any(line.startswith("AGL_") for line in said["started_with"])
+    assert stack.key not in (finished.record.error or "")
+
+
+def test_key_is_in_no_command_line_or_environment_and_nothing_listens_outside(stack: Stack) -> None:
     addresses = []
     for service in stack.services:
         process = psutil.Process(service.pid)
         assert stack.key not in " ".join(process.cmdline())
+        assert stack.key not in process.environ().values()
         addresses += [c.laddr.ip for c in process.net_connections() if c.status == psutil.CONN_LISTEN]
     assert addresses == ["127.0.0.1"] * 2
     assert stack.key not in "".join(path.read_text() for path in stack.logs.iterdir())
@@ -129,6 +153,29 @@ def test_killed_service_is_named_within_seconds(tmp_path: Path, victim: int) -> 
     assert time.monotonic() - began < 8
     assert str(caught.value).startswith(f"the {name} ended")
     assert mark.processes() == []
+
+
+def test_the_death_of_the_nursery_ends_the_stage(tmp_path: Path) -> None:
+    mark = Mark()
+    with pytest.raises(UserError, match="controller ended with exit code 1"):  # noqa: SIM117
+        with make_stack(tmp_path, mark) as stack:
+            requests = [RolloutRequest(f"slow-{i}", 0, i) for i in range(100)]
+            for number, _ in enumerate(dispatch(stack.gateway, requests, check=stack.check, agent=AGENT)):
+                if number == 4:
+                    controller = psutil.Process(stack.services[-1].pid)
+                    (nursery,) = controller.children()
+                    nursery.kill()
+    assert mark.processes() == []
+
+
+def test_a_key_that_is_no_good_is_one_sentence(tmp_path: Path) -> None:
+    for key in ("guess", "ä" * 20):
+        with pytest.raises(UserError, match="the gateway's key must be 16 or more ASCII characters"):
+            make_stack(tmp_path, Mark(), key=key)
+    command = [sys.executable, "-m", "lightning_smith.gateway.server", "key=-", "hydra.output_subdir=null"]
+    done = subprocess.run(command, input="guess\n", capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and done.stderr.startswith("error: the gateway's key must be 16"), done
+    assert "Traceback" not in done.stderr
 
 
 HOLDER = """
@@ -155,7 +202,7 @@ def test_nothing_outlives_the_stage(tmp_path: Path, number: signal.Signals) -> N
     assert holder.stdout
     services = [psutil.Process(int(pid)) for pid in holder.stdout.readline().split()]
     assert len(services) == 3
-    assert wait_for(lambda: len(mark.processes()) == 9), "the controller and eight rollouts"
+    assert wait_for(lambda: len(mark.processes()) == 10), "the controller, its nursery and eight rollouts"
     holder.send_signal(number)
     assert holder.wait(15) == (-9 if number == signal.SIGKILL else 143)
     assert wait_for(lambda: not mark.processes() and not any(map(psutil.Process.is_running, services)), 3)

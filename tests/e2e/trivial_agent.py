@@ -46,7 +46,8 @@ class Agent:
         while kind == "linger":  # until the gateway refuses it
             self.chat()
             time.sleep(0.2)
-        reply = self.chat() if kind == "chat" else search() if kind == "search" else ""
+        replies = {"chat": self.chat, "search": search, "environment": environment}
+        reply = replies[kind]() if kind in replies else ""
         self.report("infra" if kind == "infra" else "unsolved" if kind == "fail" else "solved", reply)
 
     def chat(self) -> str:
@@ -89,6 +90,14 @@ class Agent:
         response = connection.getresponse()
         assert response.status == 200, response.read()
         return json.load(response)
+
+
+def environment() -> str:
+    """The variables of this process, those that it was started with, and what it can still read of its input."""
+    started_with = Path("/proc/self/environ").read_text().split("\0")
+    return json.dumps(
+        {"now": dict(os.environ), "started_with": started_with, "input": os.read(0, 100).decode()}
+    )
 
 
 def search() -> str:

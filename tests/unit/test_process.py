@@ -108,6 +108,15 @@ def test_service_dies_with_a_killed_parent(tmp_path: Path) -> None:
     assert wait_for(lambda: gone(pid), 3)
 
 
+def test_a_secret_goes_through_standard_input(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    service = Service("demo", ["sh", "-c", "cat; readlink /proc/self/fd/0"], log=log, secret="s3cret")
+    assert wait_for(lambda: service.exit_code() == 0)
+    lines = log.read_text().splitlines()
+    assert lines[1] == "s3cret" and lines[2].startswith("pipe:") and "s3cret" not in lines[0]
+    service.stop()
+
+
 def test_environment_keeps_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     monkeypatch.setenv("http_proxy", "http://proxy")
