@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -44,6 +45,7 @@ class Gateway:
 
     async def _reach(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.reached.append(scope)
+        await asyncio.sleep(0)  # an application may let others run first
         await self.application(scope, receive, send)
 
     def call(
@@ -141,6 +143,38 @@ def test_nothing_else_passes_without_a_key(gateway: Gateway, path: str) -> None:
     ):
         status, answer = gateway.answer("GET", path, headers)
         assert (status, gateway.reached, list(answer)) == (401, [], ["detail"])
+
+
+def test_several_credentials_are_none(gateway: Gateway) -> None:
+    shown = [(b"authorization", f"Bearer {REPORT}".encode()), (b"x-api-key", REPORT.encode())]
+    shown += [(b"authorization", b"Bearer guess"), (b"x-api-key", KEY.encode())]
+    for headers in permutations(shown, 2):
+        assert (gateway.call("POST", EVENTS, list(headers), OUTCOME), gateway.reached) == (401, [])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        *((method, EVENTS, b"") for method in ("GET", "HEAD", "PUT", "DELETE", "post")),
+        *(("POST", EVENTS, query) for query in (b"x", b"x=1", b"&")),
+        *(
+            ("POST", path, b"")
+            for path in (EVENTS.upper(), f"/{EVENTS}", f"{EVENTS}/", f"{EVENTS}%20", f"{EVENTS} ")
+        ),
+        *(
+            ("POST", EVENTS.replace(*change), b"")
+            for change in (("/0/", "/00/"), ("a1b", "%611b"), (OWN, OTHER))
+        ),
+        *(
+            ("POST", path, b"")
+            for path in (COMPLETIONS, "/proxy/pause", "/api/rollouts", f"/api/rollouts/{OWN}")
+        ),
+    ],
+)
+def test_a_report_has_one_address(gateway: Gateway, method: str, path: str, query: bytes) -> None:
+    status, answer = gateway.answer(method, path, REPORT, OUTCOME, query)
+    assert (status, gateway.reached, gateway.kept()) == (403, [], [])
+    assert answer == {"detail": f"a report token of this rollout is good for POST {EVENTS} alone"}
 
 
 def test_a_rollout_asks_and_reports(gateway: Gateway) -> None:
@@ -325,9 +359,10 @@ PIECES = [
         COMPLETIONS.replace("train", "val"),
     ),
 ]
-PATHS = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=10).map("".join) | st.sampled_from(
-    [EVENTS, COMPLETIONS]
-).flatmap(lambda path: st.sampled_from(PIECES).flatmap(lambda piece: insertions(path, piece)))
+SPELLINGS = st.sampled_from([EVENTS, COMPLETIONS]).flatmap(
+    lambda path: st.just(path) | st.sampled_from(PIECES).flatmap(lambda piece: insertions(path, piece))
+)
+PATHS = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=10).map("".join) | SPELLINGS
 METHODS = st.sampled_from(
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "post"]
 )
