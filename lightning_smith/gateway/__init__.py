@@ -1,1 +1,1 @@
-"""Client of the Agent Lightning gateway, durable rollout log, launch and health of its services."""
+"""Agent Lightning's gateway and controller: client, tokens and guard, launch and health, durable rollout log."""

@@ -2,7 +2,7 @@
 
 A fork has what its parent had in memory. So the controller, which needs the key, does not fork rollouts itself: before
 it reads the key it starts the nursery, and asks it for every rollout. The variables of a rollout, its tokens among
-them, are read by the fork alone; the nursery passes the file on unread, or later forks would find them in its memory.
+them, are read by the fork alone; the nursery passes the pipe on unread, or later forks would find them in its memory.
 
 The nursery knows two requests, one at a time: to fork, and to say whether a fork has ended. It ends with the
 controller, and the rollouts with it.
@@ -57,14 +57,14 @@ class Nursery:
     def fork(self, agent_class: str, environment: dict[str, str]) -> ForkedRollout:
         """Start a rollout that runs `agent_class().run()`; raises OSError if there can be no more processes."""
         output = tempfile.TemporaryFile()  # noqa: SIM115 (it lives until the rollout's end is reported)
-        variables = os.memfd_create("variables")
+        reading, writing = os.pipe()
         try:
-            with os.fdopen(os.dup(variables), "w") as file:
-                json.dump(environment, file)
-            os.lseek(variables, 0, os.SEEK_SET)
-            answer = self._ask({"agent_class": agent_class}, [variables, output.fileno()])
+            answer = self._ask({"agent_class": agent_class}, [reading, output.fileno()])
         finally:
-            os.close(variables)
+            os.close(reading)
+        # A rollout that has died does not read them; its exit code says what happened.
+        with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as variables:
+            json.dump(environment, variables)
         if "error" in answer:
             raise OSError(answer["error"])
         return ForkedRollout(answer["pid"], output, self)
@@ -192,8 +192,8 @@ def _run_rollout(agent_class: str, variables: int, output: int, parent: int) -> 
             signal.signal(number, signal.SIG_DFL)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        with os.fdopen(os.dup(variables)) as file:
-            environment = json.load(file)
+        with os.fdopen(os.dup(variables)) as pipe:
+            environment = json.load(pipe)
         os.closerange(3, max(int(fd.name) for fd in Path("/proc/self/fd").iterdir()) + 1)
         stage = {name: value for name, value in os.environ.items() if name.startswith("LS_")}
         inherited = minimal_environment(**stage)

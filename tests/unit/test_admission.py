@@ -266,6 +266,13 @@ def test_malformed_reports_are_refused(gateway: Gateway, body: bytes) -> None:
     assert gateway.reached == [] and gateway.kept() == []
 
 
+def test_what_is_kept_can_be_read(gateway: Gateway) -> None:
+    odd = {"number": 10**4000, "text": "\0\x7f\u2028é😀", "": {"a": [[[[[1e308]]]]]}, "reward": -0.0}
+    assert gateway.call("POST", EVENTS, REPORT, {"event_type": "outcome", "data": odd}) == 200
+    status, events = gateway.answer("GET", f"/api/rollouts/{OWN}/events", KEY)
+    assert status == 200 and events[0]["data"] == odd
+
+
 def test_large_bodies_are_refused_before_they_are_read(gateway: Gateway) -> None:
     headers = [(b"authorization", f"Bearer {REPORT}".encode()), (b"content-length", b"1" * 30)]
     assert gateway.call("POST", EVENTS, headers, OUTCOME) == 413
