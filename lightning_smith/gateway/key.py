@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import structlog
+
 from lightning_smith.errors import UserError
 
 STANDARD_INPUT = "-"
@@ -42,3 +44,9 @@ def close_standard_input() -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
+
+
+def keep_out_of_logs() -> None:
+    """Have tracebacks logged without the variables of their frames: where `rich` is installed they have them."""
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])

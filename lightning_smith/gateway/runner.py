@@ -25,7 +25,7 @@ from agentlightning.schemas import DEFAULT_ATTEMPT_ID, Rollout, RolloutState
 from omegaconf import DictConfig
 
 from lightning_smith.errors import exit_on_user_error
-from lightning_smith.gateway.key import read_key
+from lightning_smith.gateway.key import keep_out_of_logs, read_key
 from lightning_smith.gateway.nursery import ForkedRollout, Nursery
 from lightning_smith.gateway.tokens import Role, mint
 
@@ -115,6 +115,7 @@ async def run_controller(config: DictConfig, nursery: Nursery) -> None:
 def main(config: DictConfig) -> None:
     """Import the agent once, then reconcile; what keeps the agent from working is the last line of the log."""
     nursery = Nursery(str(config.agent).partition(":")[0])
+    keep_out_of_logs()
     with exit_on_user_error():
         config.agl_server.key = read_key(str(config.agl_server.key or ""))
     asyncio.run(run_controller(config, nursery))

@@ -29,7 +29,7 @@ from lightning_smith.gateway.admission import (
     kept_report,
     parse_report,
 )
-from lightning_smith.gateway.key import read_key
+from lightning_smith.gateway.key import keep_out_of_logs, read_key
 from lightning_smith.gateway.tokens import Grant, Role, read
 
 Message = MutableMapping[str, Any]
@@ -157,6 +157,7 @@ async def _answer(send: Send, status: int, body: bytes) -> None:
 @hydra.main(version_base=None, config_path="pkg://agentlightning.config", config_name="server")
 def main(config: DictConfig) -> None:
     """Serve until a signal; the same options of uvicorn as `agl-server`."""
+    keep_out_of_logs()
     with exit_on_user_error():
         config.key = read_key(str(config.key or ""))
         application = Guard(create_app(config), config.key)
