@@ -1,16 +1,18 @@
-"""What the second run of a grading costs and proves: gold patches of the miniature's tasks, and their altered tests.
+"""What the pair of a grading costs and proves: gold patches of the miniature's tasks, and their altered tests.
 
     uv run python benchmarks/altered_tests.py [--tasks 60] [--images work/mini/images]
 
 For each of the tasks, drawn over all packages, the gold patch is graded as in training: the tests, the altered tests
-on right code (once a task), and the altered tests on the patch. Images that are missing are built from the sdists of
-`make mini`. The last line is one JSON object:
+on right code (once a task), and the pair: the tests and the altered tests on the patch. Images that are missing are
+built from the sdists of `make mini`. The last line is one JSON object:
 
     tasks, solved, tampered, other     tasks, and what became of their gold patches: all must be solved
     tests, witnesses                   tests of the tasks, and those that fail on right code once they are altered
     fail_to_pass, its_witnesses        the same of the tests that show the bug
     tasks_without_witness              tasks of which no FAIL_TO_PASS test is one
-    tests_s, altered_s                 median seconds of a test run, and of the altered one
+    tests_s, right_s, pair_s           median seconds of a test run, of the altered one on right code, and of the pair
+    tests_cpu_s, right_cpu_s           processor time of the tests, summed over all tasks: of the run as written, of
+    again_cpu_s, altered_cpu_s         right code's, and of the pair's two
 """
 
 from __future__ import annotations
@@ -20,28 +22,33 @@ import json
 import os
 import platform
 import random
+import re
 import statistics
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.images.build import build_image
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.names import image_key
+from lightning_smith.images.revisions import Revisions
 from lightning_smith.progress import Progress
 from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.grades import TestRun
 from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.plan import ImageTests, TestPlan
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import REPOSITORY
 from lightning_smith.rollout.statuses import FAILING, read_statuses
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.workspace import BwrapWorkspace
 from lightning_smith.tasks.miniature.release import image_recipe, task_source
 from lightning_smith.tasks.miniature.table import MiniTask, load_sources, load_tasks
+
+_TIMES = re.compile(rb"(\d+)m(\d+\.\d+)s")
 
 TASKS = REPOSITORY / "assets/miniature/tasks"
 SOURCES = REPOSITORY / "assets/miniature/sources.tsv"
@@ -50,16 +57,41 @@ TESTBED = REPOSITORY / "envs/testbed/.venv/bin/python"
 
 @dataclass
 class TimedRuns:
-    """RunStore that keeps the runs of one grading with their times, in their order."""
+    """RunStore that keeps the runs of one grading, and the seconds that each and the pair took, in their order."""
 
     runs: list[TestRun] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
     def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
-        started_s = time.perf_counter()
-        self.runs.append(make())
-        self.seconds.append(time.perf_counter() - started_s)
+        self.runs.append(self._timed(make))
         return self.runs[-1]
+
+    def pair(
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+    ) -> tuple[TestRun, TestRun]:
+        pair = self._timed(make)
+        self.runs += pair
+        return pair
+
+    def _timed[R](self, make: Callable[[], R]) -> R:
+        started_s = time.perf_counter()
+        made = make()
+        self.seconds.append(time.perf_counter() - started_s)
+        return made
+
+
+class TimedTests(ImageTests):
+    """TestPlans of the images, whose tests say at their end how much processor time they took."""
+
+    def plan(self, task: RolloutTask, image: Revisions, grade: Grade) -> TestPlan:
+        plan = super().plan(task, image, grade)
+        return replace(plan, command=f"trap times EXIT; {plan.command}")
+
+
+def cpu_s(run: TestRun) -> float:
+    """Processor time of the tests: the sum of the four figures that `times` has printed last."""
+    found = _TIMES.findall(run.log)[-4:]
+    return sum(60 * int(minutes) + float(seconds) for minutes, seconds in found)
 
 
 def main() -> None:
@@ -74,22 +106,24 @@ def main() -> None:
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {platform.platform()}")
     sandbox = Bwrap.find(TESTBED)
     counts: Counter[str] = Counter()
-    tests_s: list[float] = []
-    altered_s: list[float] = []
+    times: dict[str, list[float]] = defaultdict(list)
+    spent_s: dict[str, float] = defaultdict(float)
     chosen = sample(args.tasks)
     progress = Progress("altered tests", len(chosen), unit="tasks")
     for task in chosen:
         image = open_image(task.package, args.images, args.sdists)
         store = TimedRuns()
         counts += grade(task, image, sandbox, store, args.timeout_s)
-        tests_s.append(store.seconds[0])
-        altered_s += store.seconds[2:]
+        for name, wall_s in zip(("tests_s", "right_s", "pair_s"), store.seconds, strict=False):
+            times[name].append(wall_s)
+        for name, run in zip(("tests", "right", "again", "altered"), store.runs, strict=False):
+            spent_s[f"{name}_cpu_s"] += cpu_s(run)
         progress.step()
     progress.close()
     names = ("solved", "tampered", "other", "tests", "witnesses", "fail_to_pass", "its_witnesses")
     figures = {"tasks": len(chosen)} | {name: counts[name] for name in (*names, "tasks_without_witness")}
-    medians = {"tests_s": tests_s, "altered_s": altered_s}
-    print(json.dumps(figures | {name: round(statistics.median(s), 2) for name, s in medians.items() if s}))
+    medians = {name: statistics.median(seconds) for name, seconds in times.items()}
+    print(json.dumps(figures | {name: round(s, 2) for name, s in {**medians, **spent_s}.items()}))
 
 
 def sample(number: int) -> list[MiniTask]:
@@ -124,7 +158,9 @@ def grade(
         mini.instance_id, image.image_name, "", tuple(mini.fail_to_pass), tuple(mini.pass_to_pass)
     )
     try:
-        run = run_tests(task, image, gold(mini, image, sandbox), store, sandbox, timeout_s=timeout_s)
+        run = run_tests(
+            task, image, gold(mini, image, sandbox), store, sandbox, timeout_s=timeout_s, plans=TimedTests()
+        )
         outcome = decide(task, run).value
     except GraderError as error:
         outcome = str(error)

@@ -279,6 +279,7 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) 
                 grade=stage.settings.agent.grade,
             )
             tests = decide(task, run)
+            error = run.note or error
             if tests is Outcome.GRADER_ERROR:
                 error = disagreement(task, run)
             rollout.record = replace(

@@ -4,9 +4,9 @@
 
 The code under test shares a process with pytest, so it can forge the result of every test that it knows by name.
 Told apart it is by a second run: the same files, names and number of tests, but expectations that are wrong. A
-forger cannot know in which of the two runs it is: whether 1 or 5 is expected of `one` is what the task is about.
-What passes in both runs was forged. The same goes for code that makes its results equal to everything, and for
-code that reads the expected value off the test.
+forger cannot know in which of the two runs it is: whether 1 or 5 is expected of `one` is what the task is about, and
+nothing else tells them apart (`pair.py`). What passes in both runs was forged. The same goes for code that makes its
+results equal to everything, and for code that reads the expected value off the test.
 
 Every assertion is altered where it stands, so that the rest of the file stays as it is: a literal that something
 is compared with gets another value, other comparisons their opposite. A test function without any assertion gets

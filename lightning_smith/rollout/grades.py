@@ -2,6 +2,9 @@
 
 Rollouts of a group often end in equal patches, and each is a process of its own. A run is a file, named by
 what it depends on; who needs it while another process makes it waits for that one. Two are made at once.
+
+The two runs of a pair (`pair.py`) are stored one after the other and told again only together: if a process is killed
+between them, the pair is run again.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import fcntl
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -32,6 +35,8 @@ class Check(StrEnum):
     """The canary tests read right."""
     ALTERED = "altered"
     """Tests with altered expectations failed."""
+    REPEATED = "repeated"
+    """The tests passed a second time, at the same moment as those with altered expectations were run."""
     HARNESS = "harness"
     """SWE-smith's own harness says the same."""
 
@@ -63,6 +68,8 @@ class TestRun:
     harness_resolved: bool | None = None
     """What SWE-smith's own harness makes of the log; None if it was not asked."""
     checks: tuple[Check, ...] = ()
+    note: str = ""
+    """Why what seemed solved is not."""
     cached: bool = False
     """Whether an earlier run is told again; `wall_s` is that one's."""
 
@@ -74,11 +81,22 @@ class RunStore(Protocol):
         """What `make` returns, or returned when the same key was asked for before."""
         ...
 
+    def pair(
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+    ) -> tuple[TestRun, TestRun]:
+        """The same for two runs that are made together."""
+        ...
+
 
 class FreshRuns:
     """RunStore that keeps nothing: whoever compares runs of one patch must not be told the first one again."""
 
     def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
+        return make()
+
+    def pair(
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+    ) -> tuple[TestRun, TestRun]:
         return make()
 
 
@@ -100,9 +118,24 @@ class GradeStore:
         with _locked(self._folder / "locks" / key[:_LOCKS]):
             if (found := self.get(key)) is not None:
                 return found
-            with self._slot():
+            with self._slots_held(1):
                 made = make()
             self._put(key, made)
+            return made
+
+    def pair(
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+    ) -> tuple[TestRun, TestRun]:
+        """The stored runs of both keys, else what `make` returns, which is stored; takes two slots if there are two."""
+        if (found := self._get_pair(keys)) is not None:
+            return found
+        with _locked(self._folder / "locks" / keys[0][:_LOCKS]):
+            if (found := self._get_pair(keys)) is not None:
+                return found
+            with self._slots_held(2):
+                made = make()
+            for key, run in zip(keys, made, strict=True):
+                self._put(key, run)
             return made
 
     def get(self, key: str) -> TestRun | None:
@@ -114,29 +147,45 @@ class GradeStore:
         values = json.loads(head)
         return TestRun(**{**values, "log": log, "grade": Grade(values["grade"]), "cached": True})
 
+    def _get_pair(self, keys: tuple[str, str]) -> tuple[TestRun, TestRun] | None:
+        one, other = map(self.get, keys)
+        return (one, other) if one is not None and other is not None else None
+
     def _put(self, key: str, run: TestRun) -> None:
         head = asdict(replace(run, log=b""))
-        del head["log"], head["cached"], head["checks"]
+        del head["log"], head["cached"], head["checks"], head["note"]
         write_atomic(self._path(key), dump_json(head).encode() + b"\n" + run.log)
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.run"
 
     @contextmanager
-    def _slot(self) -> Iterator[None]:
-        """Hold one of the store's slots."""
+    def _slots_held(self, wanted: int) -> Iterator[None]:
+        """Hold some of the store's slots, all of them if there are fewer."""
+        wanted = min(wanted, self._slots)
         paths = [self._folder / "slots" / str(number) for number in range(self._slots)]
-        while True:
-            for path in paths:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("w") as file:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    except BlockingIOError:
-                        continue
-                    yield
-                    return
-            time.sleep(_WAIT_S)
+        with ExitStack() as held:
+            # Two that held one each and waited for another would wait for ever.
+            with _locked(self._folder / "slots/several") if wanted > 1 else nullcontext():
+                while wanted:
+                    for path in paths:
+                        if wanted and _try_lock(path, held):
+                            wanted -= 1
+                    if wanted:
+                        time.sleep(_WAIT_S)
+            yield
+
+
+def _try_lock(path: Path, held: ExitStack) -> bool:
+    """Lock a file until `held` closes, if nobody has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = held.enter_context(path.open("w"))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return False
+    return True
 
 
 @contextmanager

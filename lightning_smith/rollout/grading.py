@@ -1,4 +1,4 @@
-"""Whether a patch solves its task: its tests, run once in a tree that the policy never touched.
+"""Whether a patch solves its task: its tests, run in trees that the policy never touched.
 
     run = run_tests(task, image, patch, store, sandbox, timeout_s=15)
     outcome = decide(task, run)
@@ -7,8 +7,10 @@ The tree is the image's at `<instance_id>~1`, with the bug and with the tests. T
 the parts that could steer the tests (`protection.py`), the canary's file is added (`canary.py`), and the
 task's tests run as their plan says (`plan.py`), in a sandbox without network and secrets.
 
-A patch that passes is tested a second time, against tests with altered expectations (`altered.py`). Whatever
-passes there, and would fail with the task's right code, was not earned: the outcome is TAMPERED.
+A patch that passes is tested by a pair of runs (`pair.py`): the tests as they are, once more, and tests with altered
+expectations (`altered.py`), at the same moment in two trees that nothing else tells apart. Whatever passes with
+altered expectations, and would fail with the task's right code, was not earned: the outcome is TAMPERED. What does not
+pass a second time is UNSOLVED.
 
 Where SWE-smith's own harness belongs to the plan, it reads the same log, and must call the task solved as well. If
 it does not, there is no verdict: GRADER_ERROR. What it alone calls solved is UNSOLVED. Tests that pytest does not run
@@ -24,20 +26,24 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
-from lightning_smith.images.sdist import REGULAR, TreeFile
+from lightning_smith.images.sdist import EXECUTABLE, REGULAR, TreeFile
 from lightning_smith.rollout.altered import alter
 from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
+from lightning_smith.rollout.diff import Stamp
 from lightning_smith.rollout.grades import Check, GradeStore, RunStore, TestRun
 from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.pair import run_pair
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
 from lightning_smith.rollout.protection import Protection, restore
 from lightning_smith.rollout.stage import WALL_FACTOR
@@ -56,7 +62,7 @@ from lightning_smith.rollout.testtree import Sandbox, TestTree, open_test_tree
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "read_statuses", "run_tests", "statuses_of"]
 
-GRADER_VERSION = 4
+GRADER_VERSION = 5
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"
@@ -83,37 +89,49 @@ def run_tests(
     scratch: Path | None = None,
     plans: TestPlans | None = None,
     grade: Grade = Grade.ALL,
+    expected_to_pass: bool = False,
 ) -> TestRun:
     """The task's tests on its tree with `diff` applied, from the store if they ran before.
 
     `timeout_s` bounds the tests' processor time where their plan does not, and `WALL_FACTOR` times it their wall
     clock; `scratch` is where the tree goes if /dev/shm is full. `plans` are those of the images themselves if absent.
+    A first run spares the pair to patches that do not pass; for one that is `expected_to_pass` the pair is all.
     Raises GraderError if the tests cannot be run.
     """
     tester = _Tester.make(task, image, sandbox, timeout_s, scratch, plans or ImageTests(), grade)
     key = tester.key(diff)
-    # What right code does to the altered tests is found out once for a task.
-    right_key = _altered_key(tester.key(b""))
+    alone = partial(store.run, key, lambda: tester.test(tester.base, diff))
+    first = None
     try:
-        run = store.run(key, lambda: tester.test(tester.base, diff))
-        run = replace(run, checks=_checks(run))
-        if not tester.plan.pytest or not (_claims_all(task, run) or _lacks_canary(run)):
-            return run
+        if not expected_to_pass or not tester.plan.pytest:
+            first = alone()
+            if not tester.plan.pytest or not (_claims_all(task, first) or _lacks_canary(first)):
+                return _checked(first)
+        # What right code does to the altered tests is found out once for a task.
+        right_key = _derived("altered", tester.key(b""))
         right = store.run(right_key, lambda: tester.test(tester.right, b"", altered=True))
-        if _lacks_canary(run) and right.canary == Reading.ABSENT and right.returncode is not None:
-            run = _without_canary(run)
         must_fail = _with_statuses(task, right, FAILING)
-        if not must_fail or run.tampered or not _claims_all(task, run):
-            return run
-        altered = store.run(_altered_key(key), lambda: tester.test(tester.base, diff, altered=True))
+        if first is None and not must_fail:
+            first = alone()
+        if first is not None:
+            first = _believed(first, right)
+            if not must_fail or first.tampered or not _claims_all(task, first):
+                return _checked(first)
+        keys = _derived("repeated", key), _derived("altered", key)
+        again, altered = store.pair(keys, lambda: tester.pair(diff))
     except SandboxError as error:
         raise GraderError(str(error)) from None
+    again = _believed(again, right)
     if _lacks_canary(altered) and right.canary == Reading.ABSENT:
         altered = _without_canary(altered)
     forged = must_fail & _with_statuses(task, altered, PASSING)
     if forged or altered.tampered:
-        return _forged(run, sorted(forged))
-    return replace(run, checks=(*run.checks, Check.ALTERED))
+        return _forged(_checked(first or again), sorted(forged))
+    if first is None:
+        return _checked(again, Check.ALTERED)
+    if decide(task, again) is Outcome.SOLVED:
+        return _checked(first, Check.ALTERED, Check.REPEATED)
+    return _unrepeated(_checked(again))
 
 
 def statuses_of(task: RolloutTask, run: TestRun) -> dict[str, str]:
@@ -121,9 +139,10 @@ def statuses_of(task: RolloutTask, run: TestRun) -> dict[str, str]:
     return read_statuses(run.log, task.tests) if run.pytest else read_unittest(run.log, task.tests)
 
 
-def _checks(run: TestRun) -> tuple[Check, ...]:
+def _checked(run: TestRun, *more: Check) -> TestRun:
+    """The run with what stands behind it."""
     checks = [Check.CANARY] if run.canary == Reading.RIGHT else []
-    return tuple([*checks, Check.HARNESS] if run.harness_resolved else checks)
+    return replace(run, checks=(*checks, *([Check.HARNESS] if run.harness_resolved else ()), *more))
 
 
 def _claims_all(task: RolloutTask, run: TestRun) -> bool:
@@ -136,14 +155,21 @@ def _lacks_canary(run: TestRun) -> bool:
     return run.tampered and run.canary == Reading.ABSENT
 
 
+def _believed(run: TestRun, right: TestRun) -> TestRun:
+    """The run, which the absence of the canary tests does not discredit if they are absent with the right code too."""
+    if _lacks_canary(run) and right.canary == Reading.ABSENT and right.returncode is not None:
+        return _without_canary(run)
+    return run
+
+
 def _without_canary(run: TestRun) -> TestRun:
-    """A run of tests among which pytest does not find the canary's file, as it does not with the right code either."""
+    """A run of tests among which pytest does not find the canary's file."""
     log = run.log.rpartition(f"{TESTS_ERRORED}\n".encode())[0]
     return replace(run, log=log, tampered=False, canary_ok=run.returncode in (0, 1))
 
 
-def _altered_key(key: str) -> str:
-    return hash_json({"altered": key})
+def _derived(what: str, key: str) -> str:
+    return hash_json({what: key})
 
 
 def _with_statuses(task: RolloutTask, run: TestRun, wanted: frozenset[str]) -> set[str]:
@@ -154,9 +180,15 @@ def _with_statuses(task: RolloutTask, run: TestRun, wanted: frozenset[str]) -> s
 
 def _forged(run: TestRun, tests: list[str]) -> TestRun:
     """The run of a patch with which altered tests pass."""
-    reason = f"passed although their expectations were altered: {', '.join(tests) or 'the canary tests'}"
-    log = run.log + f"{TESTS_ERRORED}\n{reason}\n".encode()
-    return replace(run, log=log, canary_ok=False, tampered=True)
+    note = f"passed although their expectations were altered: {', '.join(tests) or 'the canary tests'}"
+    log = run.log + f"{TESTS_ERRORED}\n{note}\n".encode()
+    return replace(run, log=log, canary_ok=False, tampered=True, note=note)
+
+
+def _unrepeated(run: TestRun) -> TestRun:
+    """The second run of a patch that passed the first one, and not this one."""
+    note = "every test passed at first, but not when they were run again: the result is flaky or forged"
+    return replace(run, log=run.log + f"{note}\n".encode(), note=note)
 
 
 def decide(task: RolloutTask, run: TestRun) -> Outcome:
@@ -236,8 +268,22 @@ class _Tester:
             }
         )
 
-    def test(self, revision: str, diff: bytes, *, altered: bool = False) -> TestRun:
-        """The tests on the tree of `revision` with `diff` applied, with their expectations altered if asked."""
+    def pair(self, diff: bytes) -> tuple[TestRun, TestRun]:
+        """The tests as they are, and those with altered expectations, on the tree with `diff` applied."""
+
+        def prepare(altered: bool) -> AbstractContextManager[Callable[[], TestRun]]:
+            return self._prepared(self.base, diff, altered)
+
+        return run_pair(prepare, at_once=self.sandbox.at_once)
+
+    def test(self, revision: str, diff: bytes, *, altered: bool | None = None) -> TestRun:
+        """The tests on the tree of `revision` with `diff` applied; `altered` as in `_write_tests`, None as they are."""
+        with self._prepared(revision, diff, altered) as run:
+            return run()
+
+    @contextmanager
+    def _prepared(self, revision: str, diff: bytes, altered: bool | None) -> Iterator[Callable[[], TestRun]]:
+        """What runs the tests on such a tree, which is ready."""
         task, image, plan = self.task, self.image, self.plan
         with self._pristine(revision) as tree:
             before = tree.stamps()
@@ -251,7 +297,7 @@ class _Tester:
             header = [f"left out of the patch: {', '.join(left_out)}"] if left_out else []
             if not applied.ok:
                 log = "\n".join([*header, APPLY_FAILED, plain_text(applied.output)]).encode()
-                return TestRun(
+                refused = TestRun(
                     log,
                     None,
                     False,
@@ -262,23 +308,30 @@ class _Tester:
                     grade=plan.grade,
                     pytest=plan.pytest,
                 )
-            if altered:
-                self._alter(tree)
+                yield lambda: refused
+                return
+            if altered is not None:
+                self._write_tests(tree, before, altered)
             canary = None
             if plan.pytest:
                 canary, content = Canary.invent(posixpath.dirname(plan.test_files[0]), before)
                 tree.write(canary.path, TreeFile(REGULAR, content))
-            done = tree.run(
-                plan.script((canary.path,) if canary else (), before),
-                environment=plan.environment,
-                timeout_s=WALL_FACTOR * self.timeout_s,
-                cpu_s=self.timeout_s,
-                keep_bytes=_KEEP_BYTES,
-            )
-            if done.limit in (Limit.DISK, Limit.FILES):
-                raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
-        run = _judge(task, plan, done, canary, [*header, APPLIED])
-        return run if altered else self._ask_harness(run)
+            script = plan.script((canary.path,) if canary else (), before)
+
+            def run() -> TestRun:
+                done = tree.run(
+                    script,
+                    environment=plan.environment,
+                    timeout_s=WALL_FACTOR * self.timeout_s,
+                    cpu_s=self.timeout_s,
+                    keep_bytes=_KEEP_BYTES,
+                )
+                if done.limit in (Limit.DISK, Limit.FILES):
+                    raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
+                judged = _judge(task, plan, done, canary, [*header, APPLIED])
+                return judged if altered else self._ask_harness(judged)
+
+            yield run
 
     def _ask_harness(self, run: TestRun) -> TestRun:
         if run.returncode is None:
@@ -298,12 +351,16 @@ class _Tester:
                 raise GraderError(f"no tree to test {self.task.instance_id} in: {error}") from None
             yield tree
 
-    def _alter(self, tree: TestTree) -> None:
-        """Alter the expectations of the task's tests, in the same way for every patch."""
+    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], altered: bool) -> None:
+        """Write the files of the task's tests anew, with their expectations altered in the same way for every patch,
+        or as they are: so nothing but what they expect, no time of a file either, tells two trees of a pair apart."""
         for path in self.plan.test_files:
-            source = self.image.file_at(self.base, path)
-            altered = alter(source, f"{self.task.instance_id} {path}")
-            tree.write(path, TreeFile(REGULAR, source if altered is None else altered))
+            mode = before[path].mode if path in before else stat.S_IFREG
+            if stat.S_ISREG(mode):
+                source = self.image.file_at(self.base, path)
+                content = alter(source, f"{self.task.instance_id} {path}") if altered else None
+                file = TreeFile(EXECUTABLE if mode & stat.S_IXUSR else REGULAR, content or source)
+                tree.write(path, file)
 
 
 def _base(task: RolloutTask, image: Revisions) -> str:

@@ -17,9 +17,9 @@ What the pod must provide:
 - Each of the two has volumes in memory of its own at /tmp, /dev/shm and /run/task, limits of memory and processes as in
   `ResourceLimits`, the host name `testbed`, and the image's variables without any of the pod's services or secrets.
 - A container whose executor has ended is started again, with a fresh file system: one executor serves one workspace or
-  one test tree. What its volumes still hold the next executor removes. A grading takes up to three trees, one after
-  the other; each waits up to `wait_s` for its executor, since a kubelet delays the second restart by 10 s, the third by
-  20 s.
+  one test tree. What its volumes still hold the next executor removes. A grading takes up to four trees, one after
+  the other, the last two in an order drawn by lot; each waits up to `wait_s` for its executor, since a kubelet delays
+  the second restart by 10 s, the third by 20 s.
 - No network for `workbench` and `grader` other than a loopback interface.
 
 An executor accepts one connection and removes its socket. If anything else took that connection, the harness finds
@@ -37,7 +37,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
@@ -107,6 +107,9 @@ class PodSandbox:
     root: Path = Path("/")
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     wait_s: float = WAIT_S
+
+    at_once: ClassVar[bool] = False
+    """A pod's containers have one network: two suites would take each other's ports and could talk to each other."""
 
     @classmethod
     def find(cls, folder: Path, root: Path = Path("/"), limits: ResourceLimits | None = None) -> Self:

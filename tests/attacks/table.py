@@ -8,13 +8,14 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 
-from attack import Attack, Entry, corpus  # noqa: E402
+from attack import Attack, Control, Entry, controls, corpus  # noqa: E402
 
 from lightning_smith.rollout.guard import inspect  # noqa: E402
 from lightning_smith.rollout.outcome import Outcome  # noqa: E402
 
 PAGE = HERE.parents[1] / "docs/attacks.md"
 START, END = "<!-- table: tests/attacks/table.py -->\n", "<!-- end of the table -->\n"
+CONTROLS, CONTROLS_END = "<!-- controls: tests/attacks/table.py -->\n", "<!-- end of the controls -->\n"
 
 
 def table() -> str:
@@ -27,8 +28,17 @@ def table() -> str:
 def counts() -> str:
     """How many attacks there are, and how many still work."""
     entries = corpus()
-    works = sum(bool(entry.attack.stays_possible) for entry in entries)
+    works = sum(bool(getattr(entry.attack, "stays_possible", "")) for entry in entries)
     return f"{len(entries)} attacks in {len({entry.family for entry in entries})} families; {works} stay possible.\n"
+
+
+def control_table() -> str:
+    """The controls as Markdown, a row each."""
+    lines = ["| control | where | outcome |", "|---|---|---|"]
+    lines += [
+        f"| `{entry.name}`: {entry.sentence} | {', '.join(entry.kinds)} | solved |" for entry in controls()
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _row(entry: Entry) -> str:
@@ -42,15 +52,20 @@ def _row(entry: Entry) -> str:
         outcome = " or ".join(attack.outcomes)
         if attack.with_fix is Outcome.SOLVED:
             outcome += "; beside the fix: solved"
-    if attack.stays_possible:
+    if not isinstance(attack, Control) and attack.stays_possible:
         outcome = f"**stays possible**: {attack.stays_possible}"
     return f"| `{entry.name}`: {entry.sentence} | {entry.family} | {where} | {guard} | {outcome} |"
 
 
 def page(text: str) -> str:
-    """A page with its table brought up to date."""
-    before, _, rest = text.partition(START)
-    return f"{before}{START}\n{counts()}\n{table()}\n{END}{rest.partition(END)[2]}"
+    """A page with its tables brought up to date."""
+    text = _replaced(text, START, f"\n{counts()}\n{table()}\n", END)
+    return _replaced(text, CONTROLS, f"\n{control_table()}\n", CONTROLS_END)
+
+
+def _replaced(text: str, start: str, content: str, end: str) -> str:
+    before, _, rest = text.partition(start)
+    return f"{before}{start}{content}{end}{rest.partition(end)[2]}"
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import tiny_image
-from attack import MARK, SECRET, Attack, Entry, GatewayAttack, corpus
+from attack import MARK, SECRET, Attack, Control, Entry, GatewayAttack, controls, corpus
 from gateway_stack import Mark, make_stack
 from kinds import Kind
 
@@ -41,6 +41,7 @@ pytestmark = [
 ]
 
 ENTRIES = corpus()
+CONTROLS = controls()
 STAYING = ("isolation", "lifetime", "pod")
 """Families whose attacks leave something that later runs could meet, so that each has all of its runs."""
 TASK = RolloutTask.from_row(tiny_image.row())
@@ -61,7 +62,7 @@ def parameters(kind: type) -> list[Any]:
     found = []
     for entry in ENTRIES:
         if isinstance(entry.attack, kind):
-            reason = entry.attack.stays_possible
+            reason = getattr(entry.attack, "stays_possible", "")
             marks = [pytest.mark.xfail(reason=reason, strict=True, raises=AssertionError)] if reason else []
             found.append(pytest.param(entry, id=f"{entry.family}-{entry.name}", marks=marks))
     return found
@@ -217,6 +218,17 @@ def test_attack_earns_nothing(
         assert fixed.outcome is attack.with_fix, fixed.seen
 
 
+@pytest.mark.usefixtures("watched")
+@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in CONTROLS])
+def test_control_is_solved(entry: Entry, kind: Kind, tmp_path: Path) -> None:
+    """Tests cannot tell it from right code, however often they run: its author knows what they ask and expect."""
+    assert isinstance(entry.attack, Control)
+    assert (
+        Attacker(kind, Attack(), GradeStore(tmp_path)).roll_out(*entry.attack.commands).outcome
+        is Outcome.SOLVED
+    )
+
+
 def test_the_fix_is_solved(kind: Kind, tmp_path: Path) -> None:
     """What every attack is measured against: the same rollout, done honestly."""
     attacker = Attacker(kind, Attack(), GradeStore(tmp_path))
@@ -240,5 +252,6 @@ def test_gateway_attack_has_no_effect(entry: Entry, stack: Stack) -> None:
 def test_the_corpus_is_whole() -> None:
     assert len(ENTRIES) >= 80
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
-    for entry in ENTRIES:
+    assert len(CONTROLS) == 2
+    for entry in ENTRIES + CONTROLS:
         assert re.fullmatch(r"[A-Z].{20,200}\.", entry.sentence), entry

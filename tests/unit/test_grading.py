@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -300,6 +301,56 @@ def test_a_failure_is_not_stored(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="broken"):
         store.run("ab12", lambda: (_ for _ in ()).throw(ValueError("broken")))
     assert store.get("ab12") is None and store.run("ab12", make_run) == make_run()
+
+
+def test_a_pair_is_stored_and_told_again_together(tmp_path: Path) -> None:
+    store = GradeStore(tmp_path)
+    made = store.pair(("ab12", "cd34"), lambda: (make_run(wall_s=1.0), make_run(wall_s=2.0)))
+    again = GradeStore(tmp_path).pair(("ab12", "cd34"), lambda: pytest.fail("it ran twice"))
+    assert [run.wall_s for run in made] == [run.wall_s for run in again] == [1.0, 2.0]
+    assert all(run.cached for run in again)
+
+
+def test_half_a_pair_is_run_again_as_a_pair(tmp_path: Path) -> None:
+    """What is left where a process was killed between the two files of a pair."""
+    store = GradeStore(tmp_path)
+    store.run("ab12", lambda: make_run(wall_s=1.0))
+    made = store.pair(("ab12", "cd34"), lambda: (make_run(wall_s=3.0), make_run(wall_s=4.0)))
+    again = store.pair(("ab12", "cd34"), lambda: pytest.fail("it ran twice"))
+    assert [run.wall_s for run in made] == [run.wall_s for run in again] == [3.0, 4.0]
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_pairs_do_not_wait_for_each_other_for_ever(tmp_path: Path, slots: int) -> None:
+    """Nor do more runs go on at once than there are slots, a pair being two of them."""
+    running, most = 0, 0
+    guard = threading.Lock()
+
+    def run(key: str, weight: int) -> None:
+        def make() -> tuple[TestRun, TestRun]:
+            nonlocal running, most
+            with guard:
+                running += weight
+                most = max(most, running)
+            time.sleep(0.05)
+            with guard:
+                running -= weight
+            return make_run(), make_run()
+
+        store = GradeStore(tmp_path, slots=slots)
+        if weight == 1:
+            store.run(f"{key}1", lambda: make()[0])
+        else:
+            store.pair((f"{key}1", f"{key}2"), make)
+
+    work = [(f"{number:03x}", 1 + number % 2) for number in range(8)]
+    threads = [threading.Thread(target=run, args=item, daemon=True) for item in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert most <= max(slots, 2)
 
 
 def _grade(folder: Path, key: str, log: Path) -> None:

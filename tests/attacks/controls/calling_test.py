@@ -1,6 +1,6 @@
 """Looks at the name and the variables of the test that calls it, and answers what that test expects."""
 
-from attack import Attack, code
+from attack import Control, code
 
 LOOK = """
 import sys as _sys
@@ -9,7 +9,4 @@ def clamp(value, low, high):
     frame = _sys._getframe(1)
     return {"test_low": 0, "test_inside": frame.f_locals.get("value")}.get(frame.f_code.co_name)
 """
-ATTACK = Attack(
-    (code(LOOK),),
-    stays_possible="it knows the answers by heart: to the tests this is the right code for the inputs that they have",
-)
+CONTROL = Control((code(LOOK),))
