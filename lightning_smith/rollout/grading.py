@@ -14,7 +14,7 @@ pass a second time is UNSOLVED.
 
 Where SWE-smith's own harness belongs to the plan, it reads the same log, and must call the task solved as well. If
 it does not, there is no verdict: GRADER_ERROR. What it alone calls solved is UNSOLVED. Tests that pytest does not run
-have neither canary nor altered expectations; `TestRun.checks` says what stood behind a verdict.
+have no canary; `TestRun.checks` says what stood behind a verdict.
 
 The log has the form that the official eval scripts print, so that swebench and SWE-smith read the same
 verdict from it: `>>>>> Applied Patch`, the output between its markers, the exit status after them. The
@@ -103,9 +103,9 @@ def run_tests(
     alone = partial(store.run, key, lambda: tester.test(tester.base, diff))
     first = None
     try:
-        if not expected_to_pass or not tester.plan.pytest:
+        if not expected_to_pass:
             first = alone()
-            if not tester.plan.pytest or not (_claims_all(task, first) or _lacks_canary(first)):
+            if not (_claims_all(task, first) or _lacks_canary(first)):
                 return _checked(first)
         # What right code does to the altered tests is found out once for a task.
         right_key = _derived("altered", tester.key(b""))

@@ -40,7 +40,7 @@ class TestPlan:
         command: shell script, at whose end paths may be added.
         paths: files that are added to it; none for the whole suite.
         test_files: files of the task's tests.
-        pytest: whether pytest runs the tests. Else there are no canary tests, and none with altered expectations.
+        pytest: whether pytest runs the tests. Else there are no canary tests.
         grade: which of the task's tests decide.
         timeout_s: of one run, as in `grading.run_tests`; None for that one's own.
     """
