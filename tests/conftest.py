@@ -27,6 +27,7 @@ LABELLED = (
     "e2e/test_images_workflow.py",
     "e2e/test_import_images.py",
     "e2e/test_prune_images.py",
+    "e2e/test_layered_pods.py",
 )
 """Files that remove every image with the agent layer from the daemon: one process runs them."""
 

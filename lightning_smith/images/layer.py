@@ -34,7 +34,7 @@ from lightning_smith.process import stage_lock
 PREFIX = "/opt/agent"
 PYTHON = f"{PREFIX}/bin/python3"
 
-HARNESS = ("lightning_smith.rollout.executor", "lightning_smith.rollout.loop", "lightning_smith.rollout.chat")
+HARNESS = tuple(f"lightning_smith.rollout.{name}" for name in ("executor", "agent", "pod_tasks"))
 """Modules that are started inside images; what they import of this package goes with them."""
 
 _FORMAT = 1

@@ -98,10 +98,10 @@ def main() -> None:
     if request["checks"]:
         import openai
 
-        import lightning_smith.rollout.executor
+        import lightning_smith.rollout.agent
 
         openai.OpenAI(api_key="none", base_url="http://127.0.0.1:9/v1").close()
-        assert lightning_smith.rollout.executor.__file__.startswith("/opt/agent/")
+        assert lightning_smith.rollout.agent.__file__.startswith("/opt/agent/")
         answer["agent"] = {"python": sys.version.split()[0], "openai": openai.__version__}
         answer["problems"] = problems(request["test_command"])
     print(json.dumps(answer))

@@ -101,7 +101,7 @@ class StageSettings:
     trajectories: Path | None = None
     """`<trajectories>/<instance_id>/<sample>.traj.json`; none are written if absent."""
     grades: Path | None = None
-    """Store of test runs; `grades` beside the images if absent."""
+    """Store of test runs; if absent, `grades` beside the images, or in the folder of a pod."""
     scratch: Path | None = None
     """Where trees go if /dev/shm has no room for them; the system's temporary folder if absent."""
     testbed_python: Path | None = None
@@ -136,7 +136,7 @@ class StageSettings:
 
     @property
     def grades_folder(self) -> Path:
-        return self.grades or self.images.parent / "grades"
+        return self.grades or (self.images if self.workspace == "pod" else self.images.parent) / "grades"
 
     @property
     def testbed(self) -> Path:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import errno
 import hashlib
+import heapq
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -23,7 +24,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import hash_json
+from lightning_smith.files import hash_json, read_jsonl
+from lightning_smith.images.names import image_key
 from lightning_smith.progress import Progress
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import FreshRuns, TestRun
@@ -35,7 +37,6 @@ from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.statuses import PASSING
 from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.workspace import Observation, Workspace
-from lightning_smith.tasks.columns import SCHEMA, iter_batches
 from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord
 
 _EXAMPLES = 5
@@ -151,10 +152,29 @@ class TaskRooms:
 
 def buggy_tasks(shards: Iterable[Path], wanted: set[str]) -> Iterator[BuggyTask]:
     """The wanted tasks of a release, a batch of rows in memory at a time."""
+    from lightning_smith.tasks.columns import SCHEMA, iter_batches  # pods have neither pyarrow nor shards
+
     columns = [name for name in SCHEMA.names if name != "problem_statement"]
     for batch in iter_batches(shards, columns, wanted=wanted):
         for row in batch.to_pylist():
             yield BuggyTask(RolloutTask.from_row(row, f"row {row['instance_id']}"), row["patch"].encode())
+
+
+def buggy_rows(paths: Iterable[Path], key: str) -> Iterator[BuggyTask]:
+    """The tasks of an image that have FAIL_TO_PASS tests, of JSON lines; UserError for a row without a patch."""
+    for path in paths:
+        for number, row in enumerate(read_jsonl(path), start=1):
+            where = f"{path} row {number}"
+            task = RolloutTask.from_row(row, where)
+            if task.fail_to_pass and image_key(task.image_name) == key:
+                if not isinstance(row.get("patch"), str):
+                    raise UserError(f"{where} has no patch: it is no SWE-smith row")
+                yield BuggyTask(task, row["patch"].encode())
+
+
+def draw_ids(instance_ids: Iterable[str], count: int) -> set[str]:
+    """`count` ids, or all of fewer: those that hash lowest, whatever their order."""
+    return set(heapq.nsmallest(count, instance_ids, key=lambda name: hashlib.sha256(name.encode()).digest()))
 
 
 def part_of(instance_ids: Iterable[str], shard: int, shards: int) -> set[str]:

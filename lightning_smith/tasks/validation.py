@@ -18,7 +18,14 @@ from typing import Any
 from lightning_smith.errors import UserError
 from lightning_smith.files import append_jsonl, cut_torn_line, read_jsonl
 from lightning_smith.rollout.outcome import INVALID_OUTCOMES, Outcome
-from lightning_smith.tasks.filters import validated
+
+GRADER_ERROR = "grader_error"
+"""Some of its tests could not be run; says nothing about the task."""
+FLAKY = "flaky"
+"""Runs of the same patch disagree about a test."""
+BOTH_WRONG = "gold_fails_empty_passes"
+GOLD_FAILS = "gold_fails"
+EMPTY_PASSES = "empty_passes"
 
 
 class Patch(StrEnum):
@@ -154,13 +161,13 @@ def verdict(records: Iterable[ValidationRecord]) -> str | None:
         by_patch[record.patch].append(record)
     valid = {patch: [record for record in found if record.valid] for patch, found in by_patch.items()}
     if any(len({(record.outcome, record.passed_sha256) for record in found}) > 1 for found in valid.values()):
-        return validated.FLAKY
+        return FLAKY
     if any(len(valid[patch]) < len(by_patch[patch]) or not valid[patch] for patch in Patch):
-        return validated.GRADER_ERROR
+        return GRADER_ERROR
     passes = {patch: found[0].outcome is Outcome.SOLVED for patch, found in valid.items()}
     return {
         (True, False): None,
-        (True, True): validated.EMPTY_PASSES,
-        (False, False): validated.GOLD_FAILS,
-        (False, True): validated.BOTH_WRONG,
+        (True, True): EMPTY_PASSES,
+        (False, False): GOLD_FAILS,
+        (False, True): BOTH_WRONG,
     }[passes[Patch.GOLD], passes[Patch.EMPTY]]

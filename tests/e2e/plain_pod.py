@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +19,8 @@ from docker.types import Ulimit
 
 import lightning_smith
 from lightning_smith.images.daemon import Daemon, DockerError
+from lightning_smith.images.layer import PYTHON
+from lightning_smith.images.layered import LAYER_LABEL
 from lightning_smith.rollout import executor
 from lightning_smith.rollout.bwrap import ResourceLimits
 from lightning_smith.rollout.pod import GRADER, SOCKET, WORKBENCH, PodSandbox, prepare
@@ -37,6 +40,7 @@ class PlainPod:
 
     def __init__(self, daemon: Daemon, image_name: str, limits: ResourceLimits) -> None:
         self._daemon, self._image, self._limits = daemon, daemon.image(image_name), limits
+        self._has_layer = LAYER_LABEL in self._image.labels
         self.folder = Path(tempfile.mkdtemp(prefix="ls-pod-"))
         prepare(self.folder, image_name, self._image.id)
         self._volumes = Path(tempfile.mkdtemp(prefix="ls-volumes-"))
@@ -51,6 +55,10 @@ class PlainPod:
         ]
         for thread in self._threads:
             thread.start()
+
+    @property
+    def image_id(self) -> str:
+        return self._image.id
 
     def close(self) -> None:
         self._ended.set()
@@ -68,21 +76,25 @@ class PlainPod:
             time.sleep(0.02)
         return self._containers[role]
 
-    def run_harness(self, script: str) -> str:
-        """Run Python in the pod's third container, which has this package and sees the folder at /run/pod."""
+    def run_harness(self, *arguments: str, binds: Sequence[str] = ()) -> str:
+        """Run Python in the pod's third container, which has this package and sees the folder at /run/pod.
+
+        Without the agent layer the package is this checkout's, without what it needs of other packages.
+        """
+        own = [] if self._has_layer else [f"{PACKAGE}:/opt/agent/lib/lightning_smith:ro"]
         settings = self._daemon.api.create_host_config(
             network_mode=f"container:{self._namespaces}",
             ipc_mode=f"container:{self._namespaces}",
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             tmpfs={"/tmp": "mode=1777", "/dev/shm": "mode=1777"},
-            binds=[f"{self.folder}:/run/pod", f"{PACKAGE}:/opt/agent/lib/lightning_smith:ro"],
+            binds=[f"{self.folder}:/run/pod", *own, *binds],
         )
         container = self._daemon.create(
             image=self._image.id,
-            entrypoint=["/opt/miniconda3/bin/python", "-B", "-c"],
-            command=[script],
-            environment={"PYTHONPATH": "/opt/agent/lib"},
+            entrypoint=[PYTHON] if self._has_layer else ["/opt/miniconda3/bin/python", "-B"],
+            command=list(arguments),
+            environment={} if self._has_layer else {"PYTHONPATH": "/opt/agent/lib"},
             host_config=settings,
             user=f"{executor.OWN_USER}:{executor.OWN_USER}",
             labels={LABEL: "harness"},
@@ -132,7 +144,11 @@ class PlainPod:
             "/dev/shm": tmp,
             str(Path(executor.SCRIPT).parent): "mode=1777,size=64m",
         }
-        binds = [f"{self.folder / role}:{ROOM}", f"{executor.__file__}:/opt/agent/executor.py:ro"]
+        binds = [f"{self.folder / role}:{ROOM}"]
+        start = [PYTHON, "-I", "-m", executor.__name__]
+        if not self._has_layer:
+            binds.append(f"{executor.__file__}:/opt/agent/executor.py:ro")
+            start = ["/opt/miniconda3/bin/python", "-I", "-S", "/opt/agent/executor.py"]
         if role == GRADER:  # a pod's volumes stay when a container is started again; here they have no size
             binds += [f"{self._volumes / 'tmp'}:/tmp", f"{self._volumes / 'shm'}:/dev/shm"]
             del volumes["/tmp"], volumes["/dev/shm"]
@@ -152,7 +168,7 @@ class PlainPod:
         )
         return self._daemon.create(
             image=self._image.id,
-            entrypoint=["/opt/miniconda3/bin/python", "-I", "-S", "/opt/agent/executor.py"],
+            entrypoint=start,
             command=["--listen", f"{ROOM}/{SOCKET}", self._image.user],
             host_config=settings,
             user="0:0",

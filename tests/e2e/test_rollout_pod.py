@@ -96,7 +96,7 @@ def test_a_whole_pod(daemon: Daemon, docker_image_name: str) -> None:
     """The harness in a container as well, without any right: its repository is that of its own copy of the image."""
     pod = PlainPod(daemon, docker_image_name, LIMITS)
     try:
-        said = pod.run_harness(HARNESS)
+        said = pod.run_harness("-c", HARNESS)
     finally:
         pod.close()
     assert said.splitlines() == ["0", "solved", f"64999 {daemon.image(docker_image_name).id}"]

@@ -33,6 +33,17 @@ def span(low, high):
     return high - low
 """
 FIXED_LINE, BUGGY_LINE = "    if value < low:", "    if value >= low:"
+BUG = f"""\
+diff --git a/src/widget/core.py b/src/widget/core.py
+--- a/src/widget/core.py
++++ b/src/widget/core.py
+@@ -4,3 +4,3 @@
+ def clamp(value, low, high):
+-{FIXED_LINE}
++{BUGGY_LINE}
+         return low
+"""
+"""The patch that made the bug."""
 FIX = f"sed -i 's|{BUGGY_LINE}|{FIXED_LINE}|' src/widget/core.py"
 
 FILES = {

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import sys
 import threading
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -127,14 +130,22 @@ def test_changes_are_named() -> None:
         refuse_changes(environment(**many), environment(), "x")
 
 
-def test_the_harness_needs_the_standard_library_alone() -> None:
-    """What goes into images imports nothing that the layer does not have."""
+def test_the_harness_needs_nothing_that_the_layer_has_not() -> None:
+    """What goes into images has the pod's kind of workspace, and imports what envs/agent locks and nothing else."""
     files = harness_files()
     assert {f"{module.replace('.', '/')}.py" for module in HARNESS} <= set(files)
+    assert {f"lightning_smith/rollout/{name}.py" for name in ("pod", "container", "loop", "chat")} <= set(
+        files
+    )
     assert not any(name.startswith(("lightning_smith/training", "lightning_smith/mini")) for name in files)
-    third_party = {b"import docker", b"from docker", b"import httpx", b"import numpy", b"import pyarrow"}
+    lock = tomllib.loads((Path(__file__).parents[2] / "envs/agent/uv.lock").read_text())
+    locked = {package["name"].replace("-", "_") for package in lock["package"]}
     for name, source in files.items():
-        assert not any(line.startswith(tuple(third_party)) for line in source.splitlines()), name
+        statements = ast.parse(source).body
+        modules = [alias.name for node in statements if isinstance(node, ast.Import) for alias in node.names]
+        modules += [node.module or "" for node in statements if isinstance(node, ast.ImportFrom)]
+        wanted = {module.split(".")[0] for module in modules} - sys.stdlib_module_names - {"lightning_smith"}
+        assert wanted <= locked, name
 
 
 def test_states_change_with_the_daemon_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from lightning_smith.errors import UserError
+from lightning_smith.tasks.validation import BOTH_WRONG, EMPTY_PASSES, FLAKY, GOLD_FAILS, GRADER_ERROR
 
 NAME = "validated"
 COLUMNS = ("instance_id",)
-GRADER_ERROR = "grader_error"
-"""Some of its tests could not be run; says nothing about the task."""
-FLAKY = "flaky"
-"""Runs of the same patch disagree about a test."""
-BOTH_WRONG = "gold_fails_empty_passes"
-GOLD_FAILS = "gold_fails"
-EMPTY_PASSES = "empty_passes"
 REASONS = (GRADER_ERROR, FLAKY, BOTH_WRONG, GOLD_FAILS, EMPTY_PASSES)
 
 
