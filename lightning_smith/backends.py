@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -119,18 +120,15 @@ def validation_rooms(
     return TaskRooms(room, plans, timeout_s=timeout_s, scratch=scratch, grade=Grade(grade))
 
 
-def image_certifier(
-    daemon: Daemon, datasets: Sequence[Path], tasks: int, *, tests: str, timeout_s: float, scratch: Path
-) -> Certifier | None:
-    """Who grades so many tasks of each Docker image; None if that is none.
+def image_certifier(daemon: Daemon, datasets: Sequence[Path], args: Namespace) -> Certifier | None:
+    """Who grades tasks of each Docker image as `images.options.add_certify_options` has asked; None if that is none.
 
-    `datasets` are SWE-smith rows, `tests` is as in `StageSettings`, `timeout_s` as in `run_tests`. SWE-smith's harness
-    starts with the first image.
+    `datasets` are SWE-smith rows. SWE-smith's harness starts with the first image.
     """
-    if tasks == 0:
+    if args.certify_tasks == 0:
         return None
     from lightning_smith.rollout.certify import Certifier
     from lightning_smith.rollout.kinds import open_plans
 
-    plans = partial(open_plans, tests)
-    return Certifier(daemon, datasets, tasks, plans, timeout_s=timeout_s, scratch=scratch)
+    plans, timeout_s = partial(open_plans, args.tests), args.grading_timeout
+    return Certifier(daemon, datasets, args.certify_tasks, plans, timeout_s=timeout_s, scratch=args.scratch)

@@ -50,15 +50,10 @@ def main(argv: list[str] | None = None) -> None:
             plan = plan_pulls(found.puller, [names[args.key]], found.known, parallel=1)
             check_space(found.daemon, plan, Path(about["root"]))
             found.daemon.sweep()
-            certifier = image_certifier(
-                found.daemon,
-                args.tasks,
-                args.certify_tasks,
-                tests=args.tests,
-                timeout_s=args.grading_timeout,
-                scratch=args.scratch,
+            prepared = preparation(
+                args, found, args.out.parent, image_certifier(found.daemon, args.tasks, args)
             )
-            manifest = preparation(args, found, args.out.parent, certifier).prepare(names[args.key])
+            manifest = prepared.prepare(names[args.key])
             args.out.touch()  # newer than what asked for this run, although what is as it was keeps its manifest
             found.progress.note(f"{names[args.key]}: ready as {manifest['image']['tags'][1]}")
     except UserError as error:

@@ -79,15 +79,7 @@ def main(argv: list[str] | None = None) -> None:
             lacking = ", ".join([*plan.missing, *plan.unavailable])
             raise UserError(f"the daemon lacks {lacking}: run without --no-pull-missing")
         found.puller.planned = plan.missing
-        certifier = image_certifier(
-            found.daemon,
-            datasets,
-            args.certify_tasks,
-            tests=args.tests,
-            timeout_s=args.grading_timeout,
-            scratch=args.scratch,
-        )
-        prepared = preparation(args, found, args.out, certifier)
+        prepared = preparation(args, found, args.out, image_certifier(found.daemon, datasets, args))
         outcome = prepare_all(
             [name for name in names if name not in plan.unavailable],
             lambda name: prepared.prepare(name, force=args.force_build),

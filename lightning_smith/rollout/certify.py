@@ -8,8 +8,6 @@ Preparation takes it as `images.prepare.Certifier`: rollouts know images, and im
 
 from __future__ import annotations
 
-import hashlib
-import heapq
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_jsonl
 from lightning_smith.images.daemon import Daemon, FoundImage
 from lightning_smith.images.docker import DockerImage
 from lightning_smith.images.names import image_key, is_evaluation
@@ -25,13 +22,20 @@ from lightning_smith.rollout.container import ContainerRoom
 from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import TestPlans
-from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.validate import BuggyTask, TaskRooms, buggy_tasks, validate_once
+from lightning_smith.rollout.validate import (
+    BuggyTask,
+    TaskRooms,
+    buggy_rows,
+    buggy_tasks,
+    draw_ids,
+    validate_once,
+)
 from lightning_smith.tasks.columns import iter_batches
 from lightning_smith.tasks.validation import Patch, ValidationRecord
 
 _TRIES = 2
-"""Of a test run without a verdict."""
+"""Of a test run without a verdict, and of a gold patch that is not solved: what is asked is whether the image can grade
+the task, and tests that measure time fail now and then on a busy machine. `validate` asks whether they always pass."""
 
 
 class Certifier:
@@ -65,7 +69,8 @@ class Certifier:
         return 0 if is_evaluation(image_name) else self._tasks
 
     def certify(self, image: FoundImage, branches: Set[str]) -> list[dict[str, Any]]:
-        """For each task `instance_id`, and what became of its patches, `gold` and `empty`, with the seconds of each.
+        """For each task `instance_id`, and what became of its patches, `gold` and `empty`: the outcome and the seconds
+        of each one's last run, and the number of its runs.
 
         UserError that names the task whose gold patch does not pass, whose tests pass without it, or that has no
         verdict, and if no task can be tested.
@@ -103,9 +108,14 @@ def draw(datasets: Sequence[Path], key: str, branches: Set[str], count: int) -> 
     """`count` tasks of an image that can be tested: those whose ids hash lowest, whatever order the rows have."""
     shards = [path for path in datasets if path.suffix == ".parquet"]
     others = [path for path in datasets if path.suffix != ".parquet"]
-    ids = {*_ids_in_shards(shards, key), *(task.task.instance_id for task in _rows(others, key))} & branches
-    wanted = set(heapq.nsmallest(count, ids, key=lambda name: hashlib.sha256(name.encode()).digest()))
-    found = {task.task.instance_id: task for task in _rows(others, key) if task.task.instance_id in wanted}
+    ids = {
+        *_ids_in_shards(shards, key),
+        *(task.task.instance_id for task in buggy_rows(others, key)),
+    } & branches
+    wanted = draw_ids(ids, count)
+    found = {
+        task.task.instance_id: task for task in buggy_rows(others, key) if task.task.instance_id in wanted
+    }
     found |= {task.task.instance_id: task for task in buggy_tasks(shards, wanted - set(found))}
     return [found[name] for name in sorted(found)]
 
@@ -120,19 +130,9 @@ def _ids_in_shards(shards: Sequence[Path], key: str) -> Iterator[str]:
         yield from (instance_id for instance_id, name, number in rows if number and keys[name] == key)
 
 
-def _rows(paths: Sequence[Path], key: str) -> Iterator[BuggyTask]:
-    for path in paths:
-        for number, row in enumerate(read_jsonl(path), start=1):
-            where = f"{path} row {number}"
-            task = RolloutTask.from_row(row, where)
-            if task.fail_to_pass and image_key(task.image_name) == key:
-                if not isinstance(row.get("patch"), str):
-                    raise UserError(f"{where} has no patch: it is no SWE-smith row")
-                yield BuggyTask(task, row["patch"].encode())
-
-
 def _certify(task: BuggyTask, rooms: TaskRooms, image_name: str) -> dict[str, Any]:
-    records = {patch: _tested(task, patch, rooms) for patch in Patch}
+    tested = {patch: _tested(task, patch, rooms) for patch in Patch}
+    records = {patch: runs[-1] for patch, runs in tested.items()}
     wrong = [reason for record in records.values() if (reason := _reason(record))]
     if wrong:
         raise UserError(
@@ -143,15 +143,18 @@ def _certify(task: BuggyTask, rooms: TaskRooms, image_name: str) -> dict[str, An
         "instance_id": task.task.instance_id,
         **{patch.value: record.outcome.value for patch, record in records.items()},
         "wall_s": {patch.value: record.wall_s for patch, record in records.items()},
+        "runs": {patch.value: len(runs) for patch, runs in tested.items()},
     }
 
 
-def _tested(task: BuggyTask, patch: Patch, rooms: TaskRooms) -> ValidationRecord:
-    for _ in range(_TRIES):
-        record = validate_once(task, patch, 0, rooms)
-        if record.valid:
+def _tested(task: BuggyTask, patch: Patch, rooms: TaskRooms) -> list[ValidationRecord]:
+    """The test runs of a patch; the last one counts."""
+    runs: list[ValidationRecord] = []
+    while len(runs) < _TRIES:
+        runs.append(record := validate_once(task, patch, len(runs), rooms))
+        if record.valid and (patch is Patch.EMPTY or record.outcome is Outcome.SOLVED):
             break
-    return record
+    return runs
 
 
 def _reason(record: ValidationRecord) -> str | None:

@@ -20,8 +20,11 @@ from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.pull import image_at
 from lightning_smith.rollout.certify import Certifier, draw
+from lightning_smith.rollout.grades import TestRun
 from lightning_smith.rollout.smith import SmithHarness
 from lightning_smith.rollout.stage import SMITH_PYTHON
+from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.validate import TaskRooms
 from lightning_smith.tasks.columns import SCHEMA
 
 pytestmark = [
@@ -100,6 +103,26 @@ def test_an_image_that_does_not(
         made.certify(daemon.image(image), BRANCHES)
     with pytest.raises(UserError, match=f"no task of the image {NAME} can be certified"):
         made.certify(daemon.image(image), frozenset({MIRRORED.instance_id}))
+
+
+class BadStart(TaskRooms):
+    """Rooms whose first test run is that of no patch: so ends the first run of a gold patch on a machine too busy."""
+
+    started = False
+
+    def test(self, task: RolloutTask, diff: bytes) -> TestRun:
+        wanted, self.started = diff if self.started else b"", True
+        return super().test(task, wanted)
+
+
+def test_a_gold_patch_that_fails_once_is_tested_again(
+    daemon: Daemon, image: str, harness: SmithHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lightning_smith.rollout.certify.TaskRooms", BadStart)
+    (task,) = certifier(daemon, harness, tmp_path, CLAMP.row(), tasks=1).certify(
+        daemon.image(image), BRANCHES
+    )
+    assert (task["gold"], task["empty"], task["runs"]) == ("solved", "unsolved", {"gold": 2, "empty": 1})
 
 
 def test_no_tag_and_no_manifest_of_an_image_that_does_not(
