@@ -146,14 +146,9 @@ def make_predictions(
     ]
 
 
-_EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-
-
 def _left_patch(record: RolloutRecord) -> bool:
-    """Whether a rollout's answer is a patch: it submitted, or what it had changed at a limit counts."""
-    if record.outcome is None:
-        return True
-    return record.valid and record.patch_sha256 not in (None, _EMPTY_SHA256)
+    """Whether a rollout's answer is a patch: it submitted, even nothing, or what it had changed at a limit counts."""
+    return record.outcome is None or (record.valid and record.patch_sha256 is not None)
 
 
 class Patches:

@@ -227,7 +227,8 @@ def _converse(
         if _counts(rollout, settings):
             _take_patch(rollout, workspace)
             rollout.left_out = workspace.left_out
-    rollout.record = replace(rollout.record, patch_sha256=hashlib.sha256(rollout.patch).hexdigest())
+    if rollout.patch:
+        rollout.record = replace(rollout.record, patch_sha256=hashlib.sha256(rollout.patch).hexdigest())
 
 
 def _counts(rollout: Rollout, settings: AgentSettings) -> bool:

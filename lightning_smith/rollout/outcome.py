@@ -126,6 +126,7 @@ class RolloutRecord:
     Times are seconds of wall clock; `model_s` is spent waiting for the policy, `grade_s` in tests.
     `prompt_tokens` adds up the prompts of all turns, `max_prompt_tokens` is the longest one. `blocked` counts
     refused commands by kind (`guard.Kind`), `opaque` commands whose text does not say what they start.
+    `patch_sha256` is None where no patch was left, or an empty one.
     Of a graded patch: `grade` says which tests decided (`task.Grade`), `checks` what stands behind the verdict
     (`grades.Check`), and `harness_resolved` what SWE-smith's own harness made of the same log, if it was asked.
     """

@@ -81,7 +81,7 @@ def finished(request: RolloutRequest, outcome: Outcome | None, patch: bytes | No
         model_revision="sha256:1",
         image_digest="sha256:i",
         seed=request.seed,
-        patch_sha256=None if patch is None else hashlib.sha256(patch).hexdigest(),
+        patch_sha256=hashlib.sha256(patch).hexdigest() if patch else None,
     )
     return Finished(request, record, [], patch)
 
