@@ -37,6 +37,7 @@ def contained(
     daemon: Daemon, built: AgentLayer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Workflow]:
     """A clone that has these tasks alone and the agent layer, and a base image of this machine's programs."""
+    before = _made(daemon)
     tree = docker_image.base_tree([name for name in docker_image.PROGRAMS.split() if name != "python"])
     docker_image.bare_python(tree, "usr/local")
     docker_image.import_image(daemon, tree, BASE)
@@ -47,14 +48,18 @@ def contained(
     images = {"agent_python": str(tiny_image.TESTBED_PYTHON), "miniature_base": BASE}
     config.write_text(config.read_text() + yaml.safe_dump({"images": images}))
     yield clone
-    made = daemon.api.images(filters={"label": SOURCE_LABEL}, all=True)
-    docker_image.remove_images(daemon, (image["Id"] for image in made))
-    testbeds = daemon.api.images("lightning-smith/testbed", all=True)
-    docker_image.remove_images(daemon, (image["Id"] for image in testbeds))
+    docker_image.remove_images(daemon, _made(daemon) - before)
+
+
+def _made(daemon: Daemon) -> set[str]:
+    """Ids of images of the miniature, of whichever experiment, and of testbeds below them."""
+    listed = daemon.api.images(filters={"label": SOURCE_LABEL}, all=True)
+    return {image["Id"] for image in (*listed, *daemon.api.images("lightning-smith/testbed", all=True))}
 
 
 def _timed(task: MiniTask) -> bool:
-    return any("quickly" in test for test in (*task.fail_to_pass, *task.pass_to_pass))
+    words = ("quickly", "linear", "quadratically")
+    return any(word in test for test in (*task.fail_to_pass, *task.pass_to_pass) for word in words)
 
 
 def _keep_tasks(clone: Workflow) -> None:
@@ -130,7 +135,7 @@ def test_tasks_are_certified_probed_and_predicted_in_containers(contained: Workf
     assert read_funnel(contained.data / "funnel.tsv")[-1].kept == 4
 
     probed = list(read_jsonl(contained.data / "probe/log.jsonl"))
-    assert len(probed) == 6
+    assert len(probed) == 16
     assert {row["outcome"] for row in probed} <= {"solved", "unsolved", "agent_limit", "format_error"}
     predicted = list(read_jsonl(contained.folder / predictions / "sample_0/rollouts.jsonl"))
     assert len(predicted) == 2
@@ -141,4 +146,21 @@ def test_tasks_are_certified_probed_and_predicted_in_containers(contained: Workf
     gold, counts = (read_json(contained.folder / path) for path in reversed(graded))
     assert (gold["instances"], gold["resolved"], gold["executor"]) == (2, 2, "Docker")
     assert sum(counts["counts"].values()) == 2 and not counts["disagreements"]
+    assert not contained.processes()
+
+
+def test_a_policy_is_trained_on_rollouts_in_containers(contained: Workflow) -> None:
+    """One step over a group of four rollouts, each in a container of its task's image."""
+    manifest = contained.results.relative_to(contained.folder) / "train/dense/step_1.json"
+    run = contained.run(str(manifest))
+    assert run.returncode == 0, run.stderr[-3000:]
+    step = read_json(contained.folder / manifest)["metrics"]["last_step"]
+    assert (step["rollouts"], step["trained_rollouts"], step["masked_rollouts"]) == (4, 4, 0)
+    assert set(step["outcomes"]) <= {"solved", "unsolved", "agent_limit", "format_error"}
+    trajectories = contained.work.glob("train/dense/*/trajectories/*/*")
+    rolled = [read_json(path)["info"]["rollout"]["record"] for path in trajectories]
+    made = [read_json(path) for path in (contained.work / "docker_images").glob("*.json")]
+    assert len(rolled) == 4 and {row["image_digest"] for row in rolled} < {
+        each["image"]["id"] for each in made
+    }
     assert not contained.processes()
