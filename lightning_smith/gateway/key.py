@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import structlog
-
 from lightning_smith.errors import UserError
 
 STANDARD_INPUT = "-"
@@ -48,5 +46,7 @@ def close_standard_input() -> None:
 
 def keep_out_of_logs() -> None:
     """Have tracebacks logged without the variables of their frames: where `rich` is installed they have them."""
+    import structlog  # only here: what starts services runs where no service's packages are
+
     renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])

@@ -90,7 +90,9 @@ def test_a_killed_run_goes_on_and_a_living_one_holds_its_folder(workflow: Workfl
 def test_a_dead_service_fails_its_stage_within_seconds_and_by_name(workflow: Workflow) -> None:
     run = workflow.start("train_dense", log="train.log")
     wait_for(
-        lambda: list(workflow.work.glob("train/dense/*/rollouts_step_1.jsonl")), 300, "the first rollouts"
+        lambda: list(workflow.work.glob("train/dense/*/rollouts_step_1.jsonl")) or run.poll() is not None,
+        300,
+        "the first rollouts",
     )
     kill_service(workflow, run, GATEWAY, "gateway", "train.log")
 
