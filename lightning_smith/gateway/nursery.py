@@ -4,8 +4,8 @@ A fork has what its parent had in memory. So the controller, which needs the key
 it reads the key it starts the nursery, and asks it for every rollout. The variables of a rollout, its tokens among
 them, are read by the fork alone; the nursery passes the pipe on unread, or later forks would find them in its memory.
 
-The nursery knows two requests, one at a time: to fork, and to say whether a fork has ended. It ends with the
-controller, and the rollouts with it.
+The nursery knows two requests, one at a time: to fork, and to say whether a fork has ended. When the controller has
+ended, whatever ended it, the nursery kills the rollouts with all that is in their groups, and ends.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ class Nursery:
 
     def __init__(self, module: str) -> None:
         self._socket, nursery = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        controller = os.getpid()
         if os.fork() == 0:
             self._socket.close()
-            _serve(nursery, module, controller)
+            _serve(nursery, module)
         nursery.close()
         self._receive()
 
@@ -125,12 +124,12 @@ class ForkedRollout:
         return text.strip()
 
 
-def _serve(controller: socket.socket, module: str, parent: int) -> NoReturn:
+def _serve(controller: socket.socket, module: str) -> NoReturn:
     """Be the nursery: import the agent once, then answer requests until the controller ends."""
     code = 1
+    rollouts: set[int] = set()
     try:
         close_standard_input()  # the key will come through it
-        _die_with(parent)
         for number in (signal.SIGTERM, signal.SIGINT):  # the controller ends its rollouts first
             signal.signal(number, signal.SIG_IGN)
         with exit_on_user_error():
@@ -144,16 +143,31 @@ def _serve(controller: socket.socket, module: str, parent: int) -> NoReturn:
             if not data:
                 break
             request = json.loads(data)
-            answer = {"code": _exit_code(request["ended"])} if "ended" in request else _fork(request, files)
+            if "ended" in request:
+                answer = {"code": _exit_code(request["ended"])}
+                if answer["code"] is not None:
+                    rollouts.discard(request["ended"])
+            else:
+                answer = _fork(request, files)
+                rollouts |= {answer["pid"]} if "pid" in answer else set()
         code = 0
     except (SystemExit, ConnectionError):
         pass  # the reason is printed, or nobody is left who wants to know it
     except BaseException:
         traceback.print_exc()
     finally:
+        for pid in rollouts:
+            _kill_rollout(pid)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _kill_rollout(pid: int) -> None:
+    """Kill a rollout that was not reaped yet, and its group, which it leads unless it has only just been forked."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid, signal.SIGKILL)
 
 
 def _exit_code(pid: int) -> int | None:

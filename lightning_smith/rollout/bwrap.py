@@ -264,7 +264,9 @@ class Bwrap:
                 stderr=subprocess.STDOUT,
                 env={},
                 pass_fds=descriptors.inherited,
-                start_new_session=True,
+                # A rollout leads a session, and whoever ends it kills its group: bwrap belongs to that, for until
+                # its first process runs, the death of the parent alone does not reach it.
+                start_new_session=os.getsid(0) != os.getpid(),
             )
             descriptors.close_inherited()
             assert process.stdout is not None
@@ -425,13 +427,25 @@ class _Descriptors:
 
 
 def _kill(job: _Job) -> None:
-    """Send KILL to the namespace's first process, which takes the rest along, or to bwrap before that."""
+    """Send KILL to the namespace's first process, which takes the rest along, or before that to bwrap and its child."""
     if job.init is None:
-        job.process.kill()
+        _kill_with_children(job.process)
         return
     if is_running(job.init):
         with contextlib.suppress(ProcessLookupError):
             os.kill(job.init.pid, signal.SIGKILL)
+
+
+def _kill_with_children(process: subprocess.Popen[bytes]) -> None:
+    """Kill bwrap when it may have made its namespace's first process already, which waits for it and would for ever."""
+    process.send_signal(signal.SIGSTOP)  # so that no child comes after these
+    if process.returncode is not None:
+        return
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    with contextlib.suppress(OSError):
+        for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+    process.kill()
 
 
 def _end(job: _Job) -> None:

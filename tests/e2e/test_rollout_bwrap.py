@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import tiny_image
 from processes import processes
@@ -25,7 +26,14 @@ from lightning_smith.errors import UserError
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout import agent as agent_module
 from lightning_smith.rollout.agent import Agent, Request, Rollout, Stage, open_stage, run_rollout
-from lightning_smith.rollout.bwrap import Bwrap, Completed, Limit, ResourceLimits, SandboxError
+from lightning_smith.rollout.bwrap import (
+    Bwrap,
+    Completed,
+    Limit,
+    ResourceLimits,
+    SandboxError,
+    _kill_with_children,
+)
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.grading import decide, run_tests
 from lightning_smith.rollout.loop import SUBMIT_COMMAND
@@ -497,3 +505,40 @@ def test_too_many_refused_commands_are_a_verdict(tmp_path: Path, folder: Path) -
     assert record.blocked == {"git": 1, "install": 1} and rollout.patch == b""
     ungraded = roll_out(stage, "git add -A", "pip install x", sample=8, grade=False).record
     assert (ungraded.outcome, ungraded.reward) == (Outcome.BLOCKED, None)
+
+
+COMMANDS_WITHOUT_END = """
+import sys
+from pathlib import Path
+from lightning_smith.rollout.bwrap import Bwrap
+sandbox = Bwrap.find()
+print(flush=True)
+while True:
+    sandbox.run("true", tree=Path(sys.argv[1]), environment={}, timeout_s=60)
+"""
+
+
+def test_a_killed_rollout_leaves_no_sandbox_at_whatever_moment(tmp_path: Path) -> None:
+    """A rollout leads a session and is killed with its group, often while a sandbox is being set up."""
+    for number in range(24):
+        with subprocess.Popen(
+            [sys.executable, "-c", COMMANDS_WITHOUT_END, str(tmp_path)],
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        ) as rollout:
+            assert rollout.stdout is not None and rollout.stdout.readline()
+            time.sleep(0.001 * number)
+            os.killpg(rollout.pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + 20
+    while processes(str(tmp_path)) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert processes(str(tmp_path)) == []
+
+
+def test_a_sandbox_that_is_killed_before_it_runs_takes_its_child_along() -> None:
+    process = subprocess.Popen(["bash", "-c", "sleep 3600 & echo $!; wait"], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    child = psutil.Process(int(process.stdout.readline()))
+    _kill_with_children(process)
+    assert process.wait(20) == -signal.SIGKILL
+    assert psutil.wait_procs([child], timeout=20)[1] == []
