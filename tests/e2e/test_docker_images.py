@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import docker_image
@@ -30,18 +31,27 @@ pytestmark = [
 ]
 
 
-def containers(daemon: Daemon, pid: int | None = None) -> list[str]:
-    """Those that have our label, or those that one process made: other tests may be running."""
-    found = daemon.api.containers(all=True, filters={"label": LABEL})
-    return [each["Id"] for each in found if pid is None or f"/{pid}/" in each["Labels"][LABEL]]
+def containers(daemon: Daemon) -> list[str]:
+    """Those that have our label."""
+    return [each["Id"] for each in daemon.api.containers(all=True, filters={"label": LABEL})]
+
+
+def left_unstarted(daemon: Daemon) -> list[str]:
+    """Containers that this process made and never started; those of pods have some seconds to start."""
+    deadline_s = time.monotonic() + 10
+    while True:
+        found = daemon.api.containers(all=True, filters={"label": LABEL, "status": "created"})
+        left = [each["Id"] for each in found if f"/{os.getpid()}/" in each["Labels"][LABEL]]
+        if not left or time.monotonic() > deadline_s:
+            return left
+        time.sleep(0.1)
 
 
 def test_branches_are_read_without_running_anything(daemon: Daemon, docker_image_name: str) -> None:
-    before = containers(daemon, os.getpid())
     found = DockerBranches(daemon).list_branches(docker_image_name)
     assert found.branches == {tiny_image.TASK} and found.image_name == docker_image_name
     assert found.digest == daemon.api.inspect_image(docker_image_name)["Id"]
-    assert containers(daemon, os.getpid()) == before
+    assert left_unstarted(daemon) == []
     key = image_key(docker_image_name)
     assert DockerBranches(daemon).list_branches(key).image_name == docker_image_name
 
@@ -96,10 +106,9 @@ def test_images_of_another_kind_are_refused(daemon: Daemon, files: list[str], me
     for name in files:
         tree.text(name, "x")
     name = docker_image.import_image(daemon, tree, "acme/odd")
-    before = containers(daemon, os.getpid())
     with pytest.raises(UserError, match=message):
         DockerBranches(daemon).list_branches(name)
-    assert containers(daemon, os.getpid()) == before
+    assert left_unstarted(daemon) == []
 
 
 def test_an_absent_image_is_named_with_the_command_that_pulls_it(daemon: Daemon) -> None:
