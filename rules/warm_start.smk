@@ -46,11 +46,12 @@ rule make_warm_start:
     params:
         work=WORK,
         out=lambda wildcards, output: Path(output[0]).parent,
+        device=config["warm_start"]["device"],
     message:
         "train the dense warm start"
     shell:
         "uv run --frozen --project envs/mini python scripts/make_warm_start.py --demonstrations {input.demonstrations:q}"
-        " --work {params.work}/warm_start --out {params.out:q} 2>&1 | tee -i {log:q}"
+        " --work {params.work}/warm_start --out {params.out:q} --device {params.device} 2>&1 | tee -i {log:q}"
 
 
 rule make_moe_warm_start:
@@ -68,12 +69,13 @@ rule make_moe_warm_start:
     params:
         work=WORK,
         out=lambda wildcards, output: Path(output[0]).parent,
+        device=config["warm_start"]["device"],
     message:
         "train the mixture-of-experts warm start"
     shell:
         "uv run --frozen --project envs/mini python scripts/make_moe_warm_start.py"
         " --dense {params.work}/warm_start/4-choosing --demonstrations {input.demonstrations:q} --work {params.work}/warm_start"
-        " --out {params.out:q} 2>&1 | tee -i {log:q}"
+        " --out {params.out:q} --device {params.device} 2>&1 | tee -i {log:q}"
 
 
 rule warm_start:
