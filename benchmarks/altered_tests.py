@@ -67,7 +67,7 @@ class TimedRuns:
         return self.runs[-1]
 
     def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
     ) -> tuple[TestRun, TestRun]:
         pair = self._timed(make)
         self.runs += pair

@@ -82,9 +82,9 @@ class RunStore(Protocol):
         ...
 
     def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
     ) -> tuple[TestRun, TestRun]:
-        """The same for two runs that are made together."""
+        """The same for two runs that are made together: `at_once`, or one after the other."""
         ...
 
 
@@ -95,7 +95,7 @@ class FreshRuns:
         return make()
 
     def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
     ) -> tuple[TestRun, TestRun]:
         return make()
 
@@ -124,15 +124,18 @@ class GradeStore:
             return made
 
     def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
     ) -> tuple[TestRun, TestRun]:
-        """The stored runs of both keys, else what `make` returns, which is stored; takes two slots if there are two."""
+        """The stored runs of both keys, else what `make` returns, which is stored.
+
+        Runs made `at_once` take two slots if there are two.
+        """
         if (found := self._get_pair(keys)) is not None:
             return found
         with _locked(self._folder / "locks" / keys[0][:_LOCKS]):
             if (found := self._get_pair(keys)) is not None:
                 return found
-            with self._slots_held(2):
+            with self._slots_held(2 if at_once else 1):
                 made = make()
             for key, run in zip(keys, made, strict=True):
                 self._put(key, run)

@@ -59,13 +59,13 @@ class Counted:
         return GradeStore(self.folder).run(key, counted)
 
     def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]]
+        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
     ) -> tuple[TestRun, TestRun]:
         def counted() -> tuple[TestRun, TestRun]:
             self.made.append("pair")
             return make()
 
-        return GradeStore(self.folder).pair(keys, counted)
+        return GradeStore(self.folder).pair(keys, counted, at_once=at_once)
 
 
 def patch_of(kind: Kind, command: str) -> bytes:

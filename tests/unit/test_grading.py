@@ -305,8 +305,8 @@ def test_a_failure_is_not_stored(tmp_path: Path) -> None:
 
 def test_a_pair_is_stored_and_told_again_together(tmp_path: Path) -> None:
     store = GradeStore(tmp_path)
-    made = store.pair(("ab12", "cd34"), lambda: (make_run(wall_s=1.0), make_run(wall_s=2.0)))
-    again = GradeStore(tmp_path).pair(("ab12", "cd34"), lambda: pytest.fail("it ran twice"))
+    made = store.pair(("ab12", "cd34"), lambda: (make_run(wall_s=1.0), make_run(wall_s=2.0)), at_once=True)
+    again = GradeStore(tmp_path).pair(("ab12", "cd34"), lambda: pytest.fail("it ran twice"), at_once=True)
     assert [run.wall_s for run in made] == [run.wall_s for run in again] == [1.0, 2.0]
     assert all(run.cached for run in again)
 
@@ -315,9 +315,22 @@ def test_half_a_pair_is_run_again_as_a_pair(tmp_path: Path) -> None:
     """What is left where a process was killed between the two files of a pair."""
     store = GradeStore(tmp_path)
     store.run("ab12", lambda: make_run(wall_s=1.0))
-    made = store.pair(("ab12", "cd34"), lambda: (make_run(wall_s=3.0), make_run(wall_s=4.0)))
-    again = store.pair(("ab12", "cd34"), lambda: pytest.fail("it ran twice"))
+    made = store.pair(("ab12", "cd34"), lambda: (make_run(wall_s=3.0), make_run(wall_s=4.0)), at_once=True)
+    again = store.pair(("ab12", "cd34"), lambda: pytest.fail("it ran twice"), at_once=True)
     assert [run.wall_s for run in made] == [run.wall_s for run in again] == [3.0, 4.0]
+
+
+def test_a_pair_of_runs_one_after_the_other_leaves_a_slot_to_others(tmp_path: Path) -> None:
+    store = GradeStore(tmp_path, slots=2)
+
+    def make() -> tuple[TestRun, TestRun]:
+        beside = threading.Thread(target=store.run, args=("ef56", make_run), daemon=True)
+        beside.start()
+        beside.join(20)
+        assert not beside.is_alive()
+        return make_run(), make_run()
+
+    assert store.pair(("ab12", "cd34"), make, at_once=False) == (make_run(), make_run())
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3])
@@ -341,7 +354,7 @@ def test_pairs_do_not_wait_for_each_other_for_ever(tmp_path: Path, slots: int) -
         if weight == 1:
             store.run(f"{key}1", lambda: make()[0])
         else:
-            store.pair((f"{key}1", f"{key}2"), make)
+            store.pair((f"{key}1", f"{key}2"), make, at_once=True)
 
     work = [(f"{number:03x}", 1 + number % 2) for number in range(8)]
     threads = [threading.Thread(target=run, args=item, daemon=True) for item in work]
