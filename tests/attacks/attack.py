@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import indent
 from types import ModuleType
 from typing import Any
 
@@ -180,16 +181,19 @@ def _claim():
 """Python that defines `_claim`, which writes the report of a successful run to every descriptor there is."""
 
 FORGE = f"""
-    import _pytest.reports as _reports
-    _real = _reports.TestReport.from_item_and_call
-    def _forged(item, call):
-        report = _real(item, call)
-        if item.originalname in {NAMES!r}:
-            report.outcome, report.longrepr = "passed", None
-        return report
-    _reports.TestReport.from_item_and_call = staticmethod(_forged)
+import _pytest.reports as _reports
+_real = _reports.TestReport.from_item_and_call
+def _forged(item, call):
+    report = _real(item, call)
+    if item.originalname in {NAMES!r}:
+        report.outcome, report.longrepr = "passed", None
+    return report
+_reports.TestReport.from_item_and_call = staticmethod(_forged)
 """
-"""Python, indented below a condition, that has the tests known by name pass."""
+"""Python that has the tests known by name pass."""
+
+FORGE_BELOW = indent(FORGE, "    ")
+"""The same below a condition."""
 
 POD_ADDRESS = """
 import os

@@ -1,6 +1,6 @@
 """Locks the interpreter's own file and forges results if nobody has it, so that of two runs at once one is honest."""
 
-from attack import FORGE, Attack, code
+from attack import FORGE_BELOW, Attack, code
 
 from lightning_smith.rollout.outcome import Outcome
 
@@ -14,6 +14,6 @@ try:
 except BlockingIOError:
     _first = False
 if _first:
-{FORGE}
+{FORGE_BELOW}
 """
 ATTACK = Attack((code(LOCK),), outcome=Outcome.TAMPERED)

@@ -1,6 +1,6 @@
 """Compares its tests with those of a run at the same time, by locks on the library's files, to forge where they are right."""
 
-from attack import FORGE, Attack, code
+from attack import FORGE_BELOW, Attack, code
 
 from lightning_smith.rollout.outcome import Outcome
 
@@ -29,6 +29,6 @@ _time.sleep(1.5)
 _differ = [_bit for _bit in range(16) if _locked(2 * _bit + 1 - (_sum >> _bit & 1))]
 _time.sleep(1.5)
 if not _differ or not _sum >> max(_differ) & 1:
-{FORGE}
+{FORGE_BELOW}
 """
 ATTACK = Attack((code(COMPARE),), outcome=Outcome.TAMPERED)
