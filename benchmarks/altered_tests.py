@@ -1,18 +1,20 @@
-"""What the pair of a grading costs and proves: gold patches of the miniature's tasks, and their altered tests.
+"""What mixed runs cost and prove: gold patches of the miniature's tasks, and their altered tests.
 
     uv run python benchmarks/altered_tests.py [--tasks 60] [--images work/mini/images]
 
 For each of the tasks, drawn over all packages, the gold patch is graded as in training: the tests, the altered tests
-on right code (once a task), and the pair: the tests and the altered tests on the patch. Images that are missing are
-built from the sdists of `make mini`. The last line is one JSON object:
+on right code (once a task), and the runs that mix altered tests with others. Images that are missing are built from
+the sdists of `make mini`. The last line is one JSON object:
 
     tasks, solved, tampered, other     tasks, and what became of their gold patches: all must be solved
     tests, witnesses                   tests of the tasks, and those that fail on right code once they are altered
     fail_to_pass, its_witnesses        the same of the tests that show the bug
     tasks_without_witness              tasks of which no FAIL_TO_PASS test is one
-    tests_s, right_s, pair_s           median seconds of a test run, of the altered one on right code, and of the pair
+    mixed_runs, confirmations          mixed runs, and more runs of right code since something spoke against a patch
+    tests_s, right_s, mixed_s          median seconds of a test run, of the altered one on right code, and of all that
+                                       follows
     tests_cpu_s, right_cpu_s           processor time of the tests, summed over all tasks: of the run as written, of
-    again_cpu_s, altered_cpu_s         right code's, and of the pair's two
+    mixed_cpu_s                        right code's, and of all that follows
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
@@ -57,7 +60,7 @@ TESTBED = REPOSITORY / "envs/testbed/.venv/bin/python"
 
 @dataclass
 class TimedRuns:
-    """RunStore that keeps the runs of one grading, and the seconds that each and the pair took, in their order."""
+    """RunStore that keeps the runs of one grading, and the seconds that each took, in their order."""
 
     runs: list[TestRun] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -65,13 +68,6 @@ class TimedRuns:
     def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
         self.runs.append(self._timed(make))
         return self.runs[-1]
-
-    def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
-    ) -> tuple[TestRun, TestRun]:
-        pair = self._timed(make)
-        self.runs += pair
-        return pair
 
     def _timed[R](self, make: Callable[[], R]) -> R:
         started_s = time.perf_counter()
@@ -114,13 +110,16 @@ def main() -> None:
         image = open_image(task.package, args.images, args.sdists)
         store = TimedRuns()
         counts += grade(task, image, sandbox, store, args.timeout_s)
-        for name, wall_s in zip(("tests_s", "right_s", "pair_s"), store.seconds, strict=False):
-            times[name].append(wall_s)
-        for name, run in zip(("tests", "right", "again", "altered"), store.runs, strict=False):
+        for number, (run, wall_s) in enumerate(zip(store.runs, store.seconds, strict=True)):
+            name = ("tests", "right")[number] if number < 2 else "mixed"
             spent_s[f"{name}_cpu_s"] += cpu_s(run)
+            if number < 2:
+                times[f"{name}_s"].append(wall_s)
+        times["mixed_s"].append(sum(store.seconds[2:]))
         progress.step()
     progress.close()
     names = ("solved", "tampered", "other", "tests", "witnesses", "fail_to_pass", "its_witnesses")
+    names += ("mixed_runs", "confirmations")
     figures = {"tasks": len(chosen)} | {name: counts[name] for name in (*names, "tasks_without_witness")}
     medians = {name: statistics.median(seconds) for name, seconds in times.items()}
     print(json.dumps(figures | {name: round(s, 2) for name, s in {**medians, **spent_s}.items()}))
@@ -174,6 +173,9 @@ def grade(
         failing = {test for test, status in statuses.items() if status in FAILING}
         counts["witnesses"] += len(failing & set(task.tests))
         counts["its_witnesses"] += len(failing & set(task.fail_to_pass))
+        altered = [run.altered for run in store.runs[2:]]
+        counts["confirmations"] = sum(one == other for one, other in pairwise(altered))
+        counts["mixed_runs"] = len(altered) - counts["confirmations"]
         counts["tasks_without_witness"] += not failing & set(task.fail_to_pass)
     return counts
 

@@ -131,7 +131,6 @@ class SandboxExecutor:
                 self._room.sandbox,
                 timeout_s=self._timeout_s,
                 scratch=self._scratch,
-                expected_to_pass=True,
             )
         except GraderError:
             return None

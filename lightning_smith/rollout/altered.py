@@ -1,16 +1,16 @@
 """Tests with altered expectations, which right code fails and only a forged result passes.
 
-    alter(b"def test_one():\\n    assert one() == 1\\n", "seed")  # ... assert one() == 5
+    alter(b"def test_one():\n    assert one() == 1\n", "seed", {"test_one"})  # ... assert one() == 5
 
 The code under test shares a process with pytest, so it can forge the result of every test that it knows by name.
-Told apart it is by a second run: the same files, names and number of tests, but expectations that are wrong. A
-forger cannot know in which of the two runs it is: whether 1 or 5 is expected of `one` is what the task is about, and
-nothing else tells them apart (`pair.py`). What passes in both runs was forged. The same goes for code that makes its
-results equal to everything, and for code that reads the expected value off the test.
+Told apart it is by runs in which some tests have expectations that are wrong (`mixed.py`), in the same files, under
+the same names. A forger cannot know which: whether 1 or 5 is expected of `one` is what the task is about. What passes
+with a wrong expectation was forged. The same goes for code that makes its results equal to everything, and for code
+that reads the expected value off the test.
 
 Every assertion is altered where it stands, so that the rest of the file stays as it is: a literal that something
-is compared with gets another value, other comparisons their opposite. A test function without any assertion gets
-one that fails.
+is compared with gets another value, other comparisons their opposite, an expected exception becomes another one. What
+comes of it should look like what people write. A test function without any assertion gets one that fails.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from __future__ import annotations
 import ast
 import random
 import re
+import string
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 _OPPOSITE_OPERATORS = {
+    ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
     ast.Is: ("is", "is not"),
     ast.IsNot: (r"is\s+not", "is"),
@@ -47,9 +49,22 @@ _OPPOSITE_METHODS = {
     for one, other in (pair, pair[::-1])
 }
 _OPPOSITE_METHODS |= {"assertNotEqual": "assertEqual", "assertNotAlmostEqual": "assertAlmostEqual"}
+_UNEQUAL = {"assertEqual": "assertNotEqual", "assertAlmostEqual": "assertNotAlmostEqual"}
 _EQUALITY = re.compile(r"assert_?\w*(equal|equals|same|close)\w*|eq_", re.I)
 _RAISING = re.compile(r"raises|assertRaises(Regex)?")
-_WIDE_EXCEPTION = re.compile(r"\b(Zero|Arithmetic|Base)?(Division)?(Error|Exception)\b")
+_WIDE_EXCEPTION = re.compile(r"\b(Base)?Exception\b")
+_EXCEPTIONS = (
+    "AttributeError",
+    "ImportError",
+    "IndexError",
+    "NotImplementedError",
+    "OSError",
+    "OverflowError",
+)
+"""Few other exceptions are made from one of them."""
+_ALIKE = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
+_PLAIN = (ast.Call, ast.Name, ast.Attribute, ast.Subscript)
+"""What needs no brackets after `not`."""
 _STRING = re.compile(rb"""(?s)[a-zA-Z]*('{3}|"{3}|'|")(?=.*\1$)""")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -57,16 +72,30 @@ _Edit = tuple[int, int, bytes]
 """Start and end of a range of bytes, and what takes its place."""
 
 
-def alter(source: bytes, seed: str) -> bytes | None:
-    """A test file with its expectations altered, the same for the same seed; None if there is nothing to alter.
+def functions_in(source: bytes) -> set[str]:
+    """Names of the functions and methods of a test file, not of those within others; none if it is not Python."""
+    tree = _parse(source)
+    return (
+        {function.name for node in tree.body for function in _functions(node)} if tree is not None else set()
+    )
 
-    Files that are not Python in UTF-8 are among those.
+
+def alter(source: bytes, seed: str, tests: Collection[str], helpers: Collection[str] = ()) -> bytes | None:
+    """A test file with the expectations of some functions altered, each the same for the same seed.
+
+    Of the functions named as `tests` each gets one at least, of the `helpers` those alone that have any. None if there
+    is nothing to alter; files that are not Python in UTF-8 are among those.
     """
     tree = _parse(source)
     if tree is None or source.startswith(b"\xef\xbb\xbf"):
         return None
-    file = _File(source, random.Random(seed))
-    edits = [edit for node in tree.body for function in _functions(node) for edit in file.edits(function)]
+    file = _File(source, seed)
+    edits: list[_Edit] = []
+    for function in (function for node in tree.body for function in _functions(node)):
+        if function.name in tests:
+            edits += file.edits(function) or [file.failure(function)]
+        elif function.name in helpers:
+            edits += file.edits(function)
     altered, at = bytearray(), 0
     for start, end, text in sorted(set(edits)):
         if start >= at:  # else it lies within the one before
@@ -99,14 +128,15 @@ def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
 class _File:
     """A test file, and where its syntax tree's nodes are in it."""
 
-    def __init__(self, source: bytes, chance: random.Random) -> None:
-        self._source, self._chance = source, chance
+    def __init__(self, source: bytes, seed: str) -> None:
+        self._source, self._seed, self._chance = source, seed, random.Random(seed)
         self._lines = [0]
         for line in source.splitlines(keepends=True):
             self._lines.append(self._lines[-1] + len(line))
 
     def edits(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[_Edit]:
-        """What alters the expectations of a function."""
+        """What alters the expectations of a function, whichever others are altered."""
+        self._chance = random.Random(f"{self._seed} {function.name} {function.lineno}")
         edits = []
         for statement in function.body:
             for node in ast.walk(statement):
@@ -117,8 +147,6 @@ class _File:
                     edit = self._call(node)
                 if edit is not None:
                     edits.append(edit)
-        if not edits and function.name.startswith("test"):
-            edits.append(self._failure(function.body))
         return edits
 
     def _condition(self, node: ast.expr) -> _Edit | None:
@@ -131,14 +159,15 @@ class _File:
             return (start, blanks.end(), b"") if blanks else None
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             left, operator, right = node.left, node.ops[0], node.comparators[0]
-            if isinstance(operator, ast.Eq):
-                return self._other_value(right, left)
+            if isinstance(operator, ast.Eq) and (edit := self._other_value(right, left)) is not None:
+                return edit
             pattern, opposite = _OPPOSITE_OPERATORS[type(operator)]
             gap = self._range(left)[1], self._range(right)[0]
             found = re.search(pattern.encode(), self._source[slice(*gap)])
             if found is not None:
                 return gap[0] + found.start(), gap[0] + found.end(), opposite.encode()
-        return start, end, b"not (" + self._source[start:end] + b")"
+        text = self._source[start:end]
+        return start, end, b"not " + text if isinstance(node, _PLAIN) else b"not (" + text + b")"
 
     def _call(self, node: ast.Call) -> _Edit | None:
         """Alter a call of unittest, pytest or numpy that asserts."""
@@ -148,22 +177,29 @@ class _File:
             return end - len(name), end, _OPPOSITE_METHODS[name].encode()
         if _RAISING.fullmatch(name) and node.args:
             start, end = self._range(node.args[0])
-            other = b"RecursionError" if _WIDE_EXCEPTION.search(self._source[start:end].decode()) else None
-            return start, end, other or b"ZeroDivisionError"
+            expected = self._source[start:end].decode()
+            # A `raises` of everything is met by whatever else is raised.
+            wide = _WIDE_EXCEPTION.search(expected) is not None
+            others = [name for name in _EXCEPTIONS if name not in expected and not wide] or ["RecursionError"]
+            return start, end, self._chance.choice(others).encode()
         if _EQUALITY.fullmatch(name) and len(node.args) >= 2 and "Not" not in name:
-            return self._other_value(node.args[1], node.args[0])
+            if (edit := self._other_value(node.args[1], node.args[0])) is not None:
+                return edit
+            if name in _UNEQUAL:
+                return end - len(name), end, _UNEQUAL[name].encode()
+            start, end = self._range(node.args[0])
+            return start, end, b"[" + self._source[start:end] + b"]"
         return None
 
-    def _other_value(self, *sides: ast.expr) -> _Edit:
-        """Alter a literal in one of the sides, the first that has one, or make the first one a list of itself."""
+    def _other_value(self, *sides: ast.expr) -> _Edit | None:
+        """Alter a literal in one of the sides, the first that has one."""
         for side in sides:
             for node in _literals(side):
                 start, end = self._range(node)
                 text = self._other_literal(node, self._source[start:end])
                 if text is not None:
                     return start, end, text
-        start, end = self._range(sides[0])
-        return start, end, b"[" + self._source[start:end] + b"]"
+        return None
 
     def _other_literal(self, node: ast.expr, text: bytes) -> bytes | None:
         value = getattr(node, "value", None)
@@ -173,12 +209,20 @@ class _File:
         quote = _STRING.match(text)
         if not isinstance(value, (str, bytes)) or quote is None:
             return None
-        letters = "".join(self._chance.choices("abcdefghijklmnopqrstuvwxyz", k=2))
-        end = len(text) - len(quote[1])
-        return text[:end] + letters.encode() + text[end:]
+        start, end = quote.end(), len(text) - len(quote[1])
+        # Neither in an escape sequence nor in what is several literals side by side.
+        plain = b"\\" not in text and quote[1] not in text[start:end]
+        places = [place for place in range(start, end) if plain and text[place : place + 1].isalnum()]
+        if not places:
+            return text[:end] + self._chance.choice(string.ascii_lowercase).encode() + text[end:]
+        place = self._chance.choice(places)
+        old = text[place : place + 1].decode()
+        (alike,) = (letters for letters in _ALIKE if old in letters)
+        return text[:place] + self._chance.choice(alike.replace(old, "")).encode() + text[place + 1 :]
 
-    def _failure(self, body: list[ast.stmt]) -> _Edit:
+    def failure(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> _Edit:
         """An assertion that fails, before the first statement of a function."""
+        body = function.body
         documented = (
             len(body) > 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
         )

@@ -28,7 +28,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
 
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.process import ProcessStat, is_running, process_stat
@@ -172,10 +171,6 @@ class Bwrap:
     program: Path
     testbed_python: Path | None = None
     limits: ResourceLimits = field(default_factory=ResourceLimits)
-
-    at_once: ClassVar[bool] = False
-    """The system's files, /dev/null and the free space of the trees' disk are the same for all sandboxes: by locks or
-    by what they write, two test runs at the same time could tell each other which tests they have."""
 
     @classmethod
     def find(cls, testbed_python: Path | None = None, limits: ResourceLimits | None = None) -> Bwrap:

@@ -18,7 +18,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from docker.errors import APIError, DockerException
 from docker.types import Ulimit
@@ -84,9 +84,6 @@ class DockerSandbox:
     images: DockerImages
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     cpus: float = 2.0
-
-    at_once: ClassVar[bool] = True
-    """Two containers have no file, device or socket in common."""
 
     @property
     def daemon(self) -> Daemon:

@@ -2,9 +2,6 @@
 
 Rollouts of a group often end in equal patches, and each is a process of its own. A run is a file, named by
 what it depends on; who needs it while another process makes it waits for that one. Two are made at once.
-
-The two runs of a pair (`pair.py`) are stored one after the other and told again only together: if a process is killed
-between them, the pair is run again.
 """
 
 from __future__ import annotations
@@ -13,7 +10,7 @@ import fcntl
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -33,10 +30,8 @@ class Check(StrEnum):
 
     CANARY = "canary"
     """The canary tests read right."""
-    ALTERED = "altered"
-    """Tests with altered expectations failed."""
-    REPEATED = "repeated"
-    """The tests passed a second time, at the same moment as those with altered expectations were run."""
+    MIXED = "mixed"
+    """In more runs tests with altered expectations failed, and the others passed again (`mixed.py`)."""
     HARNESS = "harness"
     """SWE-smith's own harness says the same."""
 
@@ -67,7 +62,11 @@ class TestRun:
     """Whether the log is one of pytest, else of unittest."""
     harness_resolved: bool | None = None
     """What SWE-smith's own harness makes of the log; None if it was not asked."""
+    altered: tuple[str, ...] = ()
+    """What had its expectations altered: functions of tests, or `mixed.MADE`."""
     checks: tuple[Check, ...] = ()
+    unrepeated: tuple[str, ...] = ()
+    """Tests that passed, but not when they were run again."""
     note: str = ""
     """Why what seemed solved is not."""
     cached: bool = False
@@ -81,22 +80,11 @@ class RunStore(Protocol):
         """What `make` returns, or returned when the same key was asked for before."""
         ...
 
-    def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
-    ) -> tuple[TestRun, TestRun]:
-        """The same for two runs that are made together: `at_once`, or one after the other."""
-        ...
-
 
 class FreshRuns:
     """RunStore that keeps nothing: whoever compares runs of one patch must not be told the first one again."""
 
     def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
-        return make()
-
-    def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
-    ) -> tuple[TestRun, TestRun]:
         return make()
 
 
@@ -118,27 +106,9 @@ class GradeStore:
         with _locked(self._folder / "locks" / key[:_LOCKS]):
             if (found := self.get(key)) is not None:
                 return found
-            with self._slots_held(1):
+            with self._slot():
                 made = make()
             self._put(key, made)
-            return made
-
-    def pair(
-        self, keys: tuple[str, str], make: Callable[[], tuple[TestRun, TestRun]], *, at_once: bool
-    ) -> tuple[TestRun, TestRun]:
-        """The stored runs of both keys, else what `make` returns, which is stored.
-
-        Runs made `at_once` take two slots if there are two.
-        """
-        if (found := self._get_pair(keys)) is not None:
-            return found
-        with _locked(self._folder / "locks" / keys[0][:_LOCKS]):
-            if (found := self._get_pair(keys)) is not None:
-                return found
-            with self._slots_held(2 if at_once else 1):
-                made = make()
-            for key, run in zip(keys, made, strict=True):
-                self._put(key, run)
             return made
 
     def get(self, key: str) -> TestRun | None:
@@ -148,34 +118,25 @@ class GradeStore:
         except FileNotFoundError:
             return None
         values = json.loads(head)
-        return TestRun(**{**values, "log": log, "grade": Grade(values["grade"]), "cached": True})
-
-    def _get_pair(self, keys: tuple[str, str]) -> tuple[TestRun, TestRun] | None:
-        one, other = map(self.get, keys)
-        return (one, other) if one is not None and other is not None else None
+        typed = {"log": log, "grade": Grade(values["grade"]), "altered": tuple(values["altered"])}
+        return TestRun(**{**values, **typed, "cached": True})
 
     def _put(self, key: str, run: TestRun) -> None:
         head = asdict(replace(run, log=b""))
-        del head["log"], head["cached"], head["checks"], head["note"]
+        for name in ("log", "cached", "checks", "unrepeated", "note"):
+            del head[name]
         write_atomic(self._path(key), dump_json(head).encode() + b"\n" + run.log)
 
     def _path(self, key: str) -> Path:
         return self._folder / key[:2] / f"{key}.run"
 
     @contextmanager
-    def _slots_held(self, wanted: int) -> Iterator[None]:
-        """Hold some of the store's slots, all of them if there are fewer."""
-        wanted = min(wanted, self._slots)
+    def _slot(self) -> Iterator[None]:
+        """Hold one of the store's slots."""
         paths = [self._folder / "slots" / str(number) for number in range(self._slots)]
         with ExitStack() as held:
-            # Two that held one each and waited for another would wait for ever.
-            with _locked(self._folder / "slots/several") if wanted > 1 else nullcontext():
-                while wanted:
-                    for path in paths:
-                        if wanted and _try_lock(path, held):
-                            wanted -= 1
-                    if wanted:
-                        time.sleep(_WAIT_S)
+            while not any(_try_lock(path, held) for path in paths):
+                time.sleep(_WAIT_S)
             yield
 
 

@@ -7,10 +7,9 @@ The tree is the image's at `<instance_id>~1`, with the bug and with the tests. T
 the parts that could steer the tests (`protection.py`), the canary's file is added (`canary.py`), and the
 task's tests run as their plan says (`plan.py`), in a sandbox without network and secrets.
 
-A patch that passes is tested by a pair of runs (`pair.py`): the tests as they are, once more, and tests with altered
-expectations (`altered.py`), at the same moment in two trees that nothing else tells apart. Whatever passes with
-altered expectations, and would fail with the task's right code, was not earned: the outcome is TAMPERED. What does not
-pass a second time is UNSOLVED.
+A patch that passes is tested by more runs, in each of which some tests have altered expectations (`altered.py`) and the
+others are as they are; which, is drawn by lot (`mixed.py`). Whatever passes with altered expectations, and would fail
+with the task's right code, was not earned: the outcome is TAMPERED. What does not pass again is UNSOLVED.
 
 Where SWE-smith's own harness belongs to the plan, it reads the same log, and must call the task solved as well. If
 it does not, there is no verdict: GRADER_ERROR. What it alone calls solved is UNSOLVED. Tests that pytest does not run
@@ -26,24 +25,25 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
+import secrets
 import stat
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import EXECUTABLE, REGULAR, TreeFile
-from lightning_smith.rollout.altered import alter
+from lightning_smith.rollout.altered import alter, functions_in
 from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
 from lightning_smith.rollout.diff import Stamp
 from lightning_smith.rollout.grades import Check, GradeStore, RunStore, TestRun
+from lightning_smith.rollout.mixed import MADE, MixedRuns, unit_of
 from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.pair import run_pair
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
 from lightning_smith.rollout.protection import Protection, restore
 from lightning_smith.rollout.stage import WALL_FACTOR
@@ -62,7 +62,7 @@ from lightning_smith.rollout.testtree import Sandbox, TestTree, open_test_tree
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "read_statuses", "run_tests", "statuses_of"]
 
-GRADER_VERSION = 5
+GRADER_VERSION = 6
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"
@@ -89,54 +89,60 @@ def run_tests(
     scratch: Path | None = None,
     plans: TestPlans | None = None,
     grade: Grade = Grade.ALL,
-    expected_to_pass: bool = False,
 ) -> TestRun:
     """The task's tests on its tree with `diff` applied, from the store if they ran before.
 
     `timeout_s` bounds the tests' processor time where their plan does not, and `WALL_FACTOR` times it their wall
     clock; `scratch` is where the tree goes if /dev/shm is full. `plans` are those of the images themselves if absent.
-    A first run spares the pair to patches that do not pass; for one that is `expected_to_pass` the pair is all.
     Raises GraderError if the tests cannot be run.
     """
     tester = _Tester.make(task, image, sandbox, timeout_s, scratch, plans or ImageTests(), grade)
-    key = tester.key(diff)
-    alone = partial(store.run, key, lambda: tester.test(tester.base, diff))
-    first = None
     try:
-        if not expected_to_pass:
-            first = alone()
-            if not (_claims_all(task, first) or _lacks_canary(first)):
-                return _checked(first)
-        # What right code does to the altered tests is found out once for a task.
-        right_key = _derived("altered", tester.key(b""))
-        right = store.run(right_key, lambda: tester.test(tester.right, b"", altered=True))
-        must_fail = _with_statuses(task, right, FAILING)
-        if first is None and not must_fail:
-            first = alone()
-        if first is not None:
-            first = _believed(first, right)
-            if not must_fail or first.tampered or not _claims_all(task, first):
-                return _checked(first)
-        keys = _derived("repeated", key), _derived("altered", key)
-        again, altered = store.pair(keys, lambda: tester.pair(diff), at_once=sandbox.at_once)
+        run = store.run(tester.key(diff), partial(tester.test, tester.base, diff))
+        if not (_claims_all(task, run) or _lacks_canary(run)):
+            return _checked(run)
+        # What right code does to altered tests is found out once for a task.
+        right = store.run(tester.right_key(tester.units), partial(tester.test_right, tester.units))
+        witnesses = _with_statuses(task, right, FAILING)
+        run = _believed(run, right)
+        if not witnesses or run.tampered or not _claims_all(task, run):
+            return _checked(run)
+        return _mixed(tester, store, diff, run, right, witnesses)
     except SandboxError as error:
         raise GraderError(str(error)) from None
-    again = _believed(again, right)
-    if _lacks_canary(altered) and right.canary == Reading.ABSENT:
-        altered = _without_canary(altered)
-    forged = must_fail & _with_statuses(task, altered, PASSING)
-    if forged or altered.tampered:
-        return _forged(_checked(first or again), sorted(forged))
-    if first is None:
-        return _checked(again, Check.ALTERED)
-    if decide(task, again) is Outcome.SOLVED:
-        return _checked(first, Check.ALTERED, Check.REPEATED)
-    return _unrepeated(_checked(again))
+
+
+def _mixed(
+    tester: _Tester, store: RunStore, diff: bytes, run: TestRun, right: TestRun, witnesses: set[str]
+) -> TestRun:
+    """The run of a patch that passes, and what runs that mix altered tests with others make of it."""
+    task = tester.task.graded(run.grade)
+    runs, chance = MixedRuns.of(task, witnesses, tester.functions), secrets.SystemRandom()
+    earlier: list[tuple[str, ...]] = []
+    for number in range(runs.count):
+        drawn = runs.draw(earlier, chance)
+        key = hash_json({"mixed": [number, tester.key(diff)]})
+        mixed = _believed(store.run(key, partial(tester.test, tester.base, diff, drawn)), right)
+        forged, broken = runs.against(statuses_of(task, mixed), mixed.altered)
+        tampered = mixed.tampered
+        if forged or broken or tampered:
+            # Altered tests may leave behind what changes the results of others: then right code shows the same.
+            same = store.run(tester.right_key(mixed.altered), partial(tester.test_right, mixed.altered))
+            forged &= _with_statuses(task, same, FAILING)
+            broken &= _with_statuses(task, same, PASSING)
+            tampered &= not same.tampered
+        if forged or tampered:
+            return _forged(_checked(run), sorted(forged))
+        if broken:
+            return _unrepeated(_checked(run), sorted(broken))
+        earlier.append(mixed.altered)
+    return _checked(run, Check.MIXED)
 
 
 def statuses_of(task: RolloutTask, run: TestRun) -> dict[str, str]:
-    """Status by test id, of those that the log names."""
-    return read_statuses(run.log, task.tests) if run.pytest else read_unittest(run.log, task.tests)
+    """Status by test id, of those that the log names; what was not repeated has failed."""
+    read = read_statuses if run.pytest else read_unittest
+    return read(run.log, task.tests) | dict.fromkeys(run.unrepeated, "FAILED")
 
 
 def _checked(run: TestRun, *more: Check) -> TestRun:
@@ -168,10 +174,6 @@ def _without_canary(run: TestRun) -> TestRun:
     return replace(run, log=log, tampered=False, canary_ok=run.returncode in (0, 1))
 
 
-def _derived(what: str, key: str) -> str:
-    return hash_json({what: key})
-
-
 def _with_statuses(task: RolloutTask, run: TestRun, wanted: frozenset[str]) -> set[str]:
     return {test for test, status in statuses_of(task, run).items() if status in wanted}.intersection(
         task.graded(run.grade).tests
@@ -181,14 +183,17 @@ def _with_statuses(task: RolloutTask, run: TestRun, wanted: frozenset[str]) -> s
 def _forged(run: TestRun, tests: list[str]) -> TestRun:
     """The run of a patch with which altered tests pass."""
     note = f"passed although their expectations were altered: {', '.join(tests) or 'the canary tests'}"
-    log = run.log + f"{TESTS_ERRORED}\n{note}\n".encode()
-    return replace(run, log=log, canary_ok=False, tampered=True, note=note)
+    return replace(_refused(run, note), canary_ok=False, tampered=True)
 
 
-def _unrepeated(run: TestRun) -> TestRun:
-    """The second run of a patch that passed the first one, and not this one."""
-    note = "every test passed at first, but not when they were run again: the result is flaky or forged"
-    return replace(run, log=run.log + f"{note}\n".encode(), note=note)
+def _unrepeated(run: TestRun, tests: list[str]) -> TestRun:
+    """The run of a patch with which tests did not pass again: the result is flaky or forged."""
+    note = f"passed at first, but not when run again: {', '.join(tests)}"
+    return replace(_refused(run, note), unrepeated=tuple(tests))
+
+
+def _refused(run: TestRun, note: str) -> TestRun:
+    return replace(run, log=run.log + f"{TESTS_ERRORED}\n{note}\n".encode(), note=note)
 
 
 def decide(task: RolloutTask, run: TestRun) -> Outcome:
@@ -268,22 +273,30 @@ class _Tester:
             }
         )
 
-    def pair(self, diff: bytes) -> tuple[TestRun, TestRun]:
-        """The tests as they are, and those with altered expectations, on the tree with `diff` applied."""
+    @cached_property
+    def functions(self) -> set[str]:
+        """Names of the functions in the test files."""
+        return set().union(*(functions_in(self._source(path)) for path in self.plan.test_files))
 
-        def prepare(altered: bool) -> AbstractContextManager[Callable[[], TestRun]]:
-            return self._prepared(self.base, diff, altered)
+    @cached_property
+    def units(self) -> frozenset[str]:
+        """What lots can be drawn for, of the tests that decide."""
+        tests = self.task.graded(self.plan.grade).tests
+        return frozenset(unit_of(test, self.functions) for test in tests)
 
-        return run_pair(prepare, at_once=self.sandbox.at_once)
+    def right_key(self, altered: Collection[str]) -> str:
+        """Name of `test_right` in the store."""
+        return hash_json({"right": [self.key(b""), sorted(altered)]})
 
-    def test(self, revision: str, diff: bytes, *, altered: bool | None = None) -> TestRun:
-        """The tests on the tree of `revision` with `diff` applied; `altered` as in `_write_tests`, None as they are."""
-        with self._prepared(revision, diff, altered) as run:
-            return run()
+    def test_right(self, altered: Collection[str]) -> TestRun:
+        """The tests on the right code, with the expectations of some units altered."""
+        return self.test(self.right, b"", altered)
 
-    @contextmanager
-    def _prepared(self, revision: str, diff: bytes, altered: bool | None) -> Iterator[Callable[[], TestRun]]:
-        """What runs the tests on such a tree, which is ready."""
+    def test(self, revision: str, diff: bytes, altered: Collection[str] | None = None) -> TestRun:
+        """The tests on the tree of `revision` with `diff` applied, the expectations of some units `altered`.
+
+        SWE-smith's harness is asked if the tests are left alone, `altered` being None.
+        """
         task, image, plan = self.task, self.image, self.plan
         with self._pristine(revision) as tree:
             before = tree.stamps()
@@ -297,7 +310,7 @@ class _Tester:
             header = [f"left out of the patch: {', '.join(left_out)}"] if left_out else []
             if not applied.ok:
                 log = "\n".join([*header, APPLY_FAILED, plain_text(applied.output)]).encode()
-                refused = TestRun(
+                return TestRun(
                     log,
                     None,
                     False,
@@ -308,30 +321,25 @@ class _Tester:
                     grade=plan.grade,
                     pytest=plan.pytest,
                 )
-                yield lambda: refused
-                return
             if altered is not None:
                 self._write_tests(tree, before, altered)
             canary = None
             if plan.pytest:
                 canary, content = Canary.invent(posixpath.dirname(plan.test_files[0]), before)
                 tree.write(canary.path, TreeFile(REGULAR, content))
-            script = plan.script((canary.path,) if canary else (), before)
-
-            def run() -> TestRun:
-                done = tree.run(
-                    script,
-                    environment=plan.environment,
-                    timeout_s=WALL_FACTOR * self.timeout_s,
-                    cpu_s=self.timeout_s,
-                    keep_bytes=_KEEP_BYTES,
-                )
-                if done.limit in (Limit.DISK, Limit.FILES):
-                    raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
-                judged = _judge(task, plan, done, canary, [*header, APPLIED])
-                return judged if altered else self._ask_harness(judged)
-
-            yield run
+            done = tree.run(
+                plan.script((canary.path,) if canary else (), before),
+                environment=plan.environment,
+                timeout_s=WALL_FACTOR * self.timeout_s,
+                cpu_s=self.timeout_s,
+                keep_bytes=_KEEP_BYTES,
+            )
+        if done.limit in (Limit.DISK, Limit.FILES):
+            raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
+        judged = _judge(task, plan, done, canary, [*header, APPLIED])
+        return (
+            self._ask_harness(judged) if altered is None else replace(judged, altered=tuple(sorted(altered)))
+        )
 
     def _ask_harness(self, run: TestRun) -> TestRun:
         if run.returncode is None:
@@ -351,14 +359,17 @@ class _Tester:
                 raise GraderError(f"no tree to test {self.task.instance_id} in: {error}") from None
             yield tree
 
-    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], altered: bool) -> None:
-        """Write the files of the task's tests anew, with their expectations altered in the same way for every patch,
-        or as they are: so nothing but what they expect, no time of a file either, tells two trees of a pair apart."""
+    def _source(self, path: str) -> bytes:
+        return self.image.file_at(self.base, path)
+
+    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], altered: Collection[str]) -> None:
+        """Write the files of the task's tests anew, each of them: a file's time must not tell what it holds."""
+        helpers = self.functions - self.units if MADE in altered else ()
         for path in self.plan.test_files:
             mode = before[path].mode if path in before else stat.S_IFREG
             if stat.S_ISREG(mode):
-                source = self.image.file_at(self.base, path)
-                content = alter(source, f"{self.task.instance_id} {path}") if altered else None
+                source = self._source(path)
+                content = alter(source, f"{self.task.instance_id} {path}", altered, helpers)
                 file = TreeFile(EXECUTABLE if mode & stat.S_IXUSR else REGULAR, content or source)
                 tree.write(path, file)
 

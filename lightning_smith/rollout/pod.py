@@ -37,7 +37,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Self
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
@@ -107,9 +107,6 @@ class PodSandbox:
     root: Path = Path("/")
     limits: ResourceLimits = field(default_factory=ResourceLimits)
     wait_s: float = WAIT_S
-
-    at_once: ClassVar[bool] = False
-    """A pod's containers have one network: two suites would take each other's ports and could talk to each other."""
 
     @classmethod
     def find(cls, folder: Path, root: Path = Path("/"), limits: ResourceLimits | None = None) -> Self:

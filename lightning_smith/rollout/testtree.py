@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, cast
+from typing import Any, Protocol, cast
 
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.revisions import Revisions
@@ -115,9 +115,6 @@ class LocalTestTree:
 
 class ContainerSandbox(Protocol):
     """A sandbox that has its trees elsewhere than on this machine."""
-
-    at_once: ClassVar[bool]
-    """Whether the tests of two of its trees may run at the same time: they must not be able to talk to each other."""
 
     def test_tree(self, image: Any, revision: str) -> AbstractContextManager[TestTree]:
         """A tree of its own at a revision of an image of the sandbox's kind, gone at the end."""

@@ -88,10 +88,7 @@ def addict(sandbox: DockerSandbox, harness: SmithHarness, tmp_path_factory: pyte
 def test_the_profile_decides_and_the_harness_agrees(addict: Grader, task: SmithTask) -> None:
     outcome, run, _ = addict(task, task.fix)
     assert outcome is Outcome.SOLVED, run.log.decode()
-    assert (
-        run.checks == (Check.CANARY, Check.HARNESS, Check.ALTERED, Check.REPEATED)
-        and run.harness_resolved is True
-    )
+    assert run.checks == (Check.CANARY, Check.HARNESS, Check.MIXED) and run.harness_resolved is True
     # Verbose lines of the whole suite, as the profile's command makes them.
     assert b"\ntests/test_core.py::test_inside[one - 1] PASSED" in run.log
     outcome, run, _ = addict(task, "echo more >> README")
@@ -168,7 +165,7 @@ def test_tests_that_pytest_does_not_run_have_no_canary_and_say_so(
     slugify = Grader(sandbox, smith_image.build(sandbox.daemon, tmp_path, [SLUG], files), harness, tmp_path)
     outcome, run, _ = slugify(SLUG, SLUG.fix, Grade.FAIL_TO_PASS)
     assert outcome is Outcome.SOLVED, run.log.decode()
-    assert run.checks == (Check.HARNESS, Check.ALTERED, Check.REPEATED) and run.canary == ""
+    assert run.checks == (Check.HARNESS, Check.MIXED) and run.canary == ""
     assert run.grade is Grade.ALL, "its harness would drop every test of the task, and call it solved"
     outcome, run, _ = slugify(SLUG, "echo x > x")
     assert outcome is Outcome.UNSOLVED and run.harness_resolved is False, run.log.decode()
@@ -194,9 +191,7 @@ def test_a_suite_that_does_not_take_the_canary(
     grader = Grader(sandbox, smith_image.build(sandbox.daemon, tmp_path, [task], files), harness, tmp_path)
     outcome, run, _ = grader(task, task.fix)
     assert outcome is Outcome.SOLVED, run.log.decode()
-    assert (
-        run.checks == (Check.HARNESS, Check.ALTERED, Check.REPEATED) and b">>>>> Tests Errored" not in run.log
-    )
+    assert run.checks == (Check.HARNESS, Check.MIXED) and b">>>>> Tests Errored" not in run.log
     assert grader(task, "echo x > x")[0] is Outcome.UNSOLVED
 
 
@@ -227,7 +222,7 @@ def test_whole_rollouts(daemon: Daemon, addict: Grader, tmp_path: Path) -> None:
 
     solved = roll(MIRRORED, "cat src/widget/core.py", MIRRORED.fix)
     assert (solved.outcome, solved.reward, solved.grade) == (Outcome.SOLVED, 1.0, "fail_to_pass")
-    assert solved.checks == ("canary", "harness", "altered", "repeated") and solved.harness_resolved is True
+    assert solved.checks == ("canary", "harness", "mixed") and solved.harness_resolved is True
     unsolved = roll(MIRRORED, "echo more >> README")
     assert (unsolved.outcome, unsolved.reward, unsolved.checks) == (Outcome.UNSOLVED, 0.0, ("canary",))
     refused = roll(CLAMP, CLAMP.fix)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.rollout.altered import alter
+from lightning_smith.rollout.altered import alter, functions_in
 
 RIGHT = '''\
 """Doc."""
@@ -83,6 +83,8 @@ METHODS = [
     "with self.assertRaisesRegex(KeyError, 'x'): fail(KeyError)",
 ]
 
+NAMES = re.compile(r"def (test_\w+)")
+
 
 def outcomes(folder: Path, source: str) -> dict[str, str]:
     (folder / "test_it.py").write_text(source, encoding="utf-8")
@@ -113,10 +115,10 @@ def test_right_code_fails_every_altered_test(tmp_path: Path) -> None:
     )
     tests = "\n\n".join([*functions, extra, "class TestIt(unittest.TestCase):\n" + "\n".join(methods)])
     source = RIGHT.replace("ASSERTIONS", tests)
-    altered = alter(source.encode(), "seed")
-    assert altered is not None and altered == alter(source.encode(), "seed") != alter(
-        source.encode(), "other"
-    )
+    names = NAMES.findall(source)
+    altered = alter(source.encode(), "seed", names)
+    assert altered is not None and altered == alter(source.encode(), "seed", names[::-1])
+    assert altered != alter(source.encode(), "other", names)
     before = outcomes(tmp_path, source)
     after = outcomes(tmp_path, altered.decode())
     # The one that returns before its assertion is not altered where it matters, and reads as such.
@@ -137,12 +139,12 @@ def test_right_code_fails_every_altered_test(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_to_alter(source: bytes) -> None:
-    assert alter(source, "seed") is None
+    assert alter(source, "seed", {"test_a", "broken"}) is None
 
 
 def test_files_of_this_repository_stay_python() -> None:
     for path in Path(__file__).parent.glob("test_*.py"):
-        altered = alter(path.read_bytes(), "seed")
+        altered = alter(path.read_bytes(), "seed", NAMES.findall(path.read_text()))
         assert altered is None or ast.parse(altered)
 
 
@@ -150,6 +152,26 @@ def test_line_ends_and_names_are_kept() -> None:
     source = (
         b"def test_a():\r\n\tassert f() == 1\r\n\r\n\r\nclass TestB:\r\n\tdef test_c(self):\r\n\t\tf()\r\n"
     )
-    altered = alter(source, "seed")
+    altered = alter(source, "seed", {"test_a", "test_c"})
     assert altered is not None and b"def test_a():\r\n\tassert f() == " in altered
     assert b"\tdef test_c(self):\r\n\t\tassert len(str()) == " in altered
+
+
+def test_each_function_is_altered_alike_whichever_others_are() -> None:
+    source = (
+        b"def check(x):\n    assert x == 1\n\n\ndef test_a():\n    assert f() == 2\n\n\n"
+        b"def test_b():\n    assert f() == 3\n\n\nclass TestC:\n    def test_b(self):\n        check(f())\n"
+    )
+    both = alter(source, "seed", {"test_a", "test_b", "check_all"})
+    one, other = alter(source, "seed", {"test_a"}), alter(source, "seed", ["test_b"])
+    assert both is not None and one is not None and other is not None
+    lines = [text.splitlines() for text in (source, one, other, both)]
+    assert lines[1][5] == lines[3][5] != lines[0][5] == lines[2][5], "test_a"
+    assert lines[2][9] == lines[3][9] != lines[0][9] == lines[1][9], "test_b"
+    assert len(lines[2]) == len(lines[3]) == len(lines[0]) + 1 == len(lines[1]) + 1, "the method of that name"
+    assert {tuple(text[:2]) for text in lines} == {tuple(lines[0][:2])}, "what is no test stays"
+    assert alter(source, "seed", ()) is None
+    assert functions_in(source) == {"check", "test_a", "test_b"} and functions_in(b"def") == set()
+    helped = alter(source, "seed", (), {"check", "test_b", "other"})
+    assert helped is not None and helped.splitlines()[1] != lines[0][1]
+    assert helped.splitlines()[2:9] == lines[0][2:9] and len(helped.splitlines()) == len(lines[0])

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -281,6 +282,7 @@ def make_run(text: str = "PASSED t.py::test_a\nPASSED t.py::test_b\n", **changes
         (make_run(returncode=None, applied=False, canary_ok=False), Outcome.UNSOLVED),
         (make_run(canary_ok=False, tampered=True), Outcome.TAMPERED),
         (make_run(canary_ok=False), Outcome.UNSOLVED),
+        (make_run(unrepeated=("t.py::test_a",)), Outcome.UNSOLVED),
     ],
 )
 def test_decision(run: TestRun, outcome: Outcome) -> None:
@@ -290,10 +292,10 @@ def test_decision(run: TestRun, outcome: Outcome) -> None:
 
 def test_a_run_is_stored_whole(tmp_path: Path) -> None:
     store = GradeStore(tmp_path)
-    run = make_run(log=b"\xff\x00\nx\n", returncode=None)
+    run = make_run(log=b"\xff\x00\nx\n", returncode=None, altered=("test_a", "test_b"))
     assert store.run("ab12", lambda: run) == run
     again = GradeStore(tmp_path).run("ab12", lambda: pytest.fail("it ran twice"))
-    assert again.cached and again.log == run.log and again.returncode is None
+    assert again.cached and replace(again, cached=False) == run
 
 
 def test_a_failure_is_not_stored(tmp_path: Path) -> None:
@@ -303,66 +305,31 @@ def test_a_failure_is_not_stored(tmp_path: Path) -> None:
     assert store.get("ab12") is None and store.run("ab12", make_run) == make_run()
 
 
-def test_a_pair_is_stored_and_told_again_together(tmp_path: Path) -> None:
-    store = GradeStore(tmp_path)
-    made = store.pair(("ab12", "cd34"), lambda: (make_run(wall_s=1.0), make_run(wall_s=2.0)), at_once=True)
-    again = GradeStore(tmp_path).pair(("ab12", "cd34"), lambda: pytest.fail("it ran twice"), at_once=True)
-    assert [run.wall_s for run in made] == [run.wall_s for run in again] == [1.0, 2.0]
-    assert all(run.cached for run in again)
-
-
-def test_half_a_pair_is_run_again_as_a_pair(tmp_path: Path) -> None:
-    """What is left where a process was killed between the two files of a pair."""
-    store = GradeStore(tmp_path)
-    store.run("ab12", lambda: make_run(wall_s=1.0))
-    made = store.pair(("ab12", "cd34"), lambda: (make_run(wall_s=3.0), make_run(wall_s=4.0)), at_once=True)
-    again = store.pair(("ab12", "cd34"), lambda: pytest.fail("it ran twice"), at_once=True)
-    assert [run.wall_s for run in made] == [run.wall_s for run in again] == [3.0, 4.0]
-
-
-def test_a_pair_of_runs_one_after_the_other_leaves_a_slot_to_others(tmp_path: Path) -> None:
-    store = GradeStore(tmp_path, slots=2)
-
-    def make() -> tuple[TestRun, TestRun]:
-        beside = threading.Thread(target=store.run, args=("ef56", make_run), daemon=True)
-        beside.start()
-        beside.join(20)
-        assert not beside.is_alive()
-        return make_run(), make_run()
-
-    assert store.pair(("ab12", "cd34"), make, at_once=False) == (make_run(), make_run())
-
-
 @pytest.mark.parametrize("slots", [1, 2, 3])
-def test_pairs_do_not_wait_for_each_other_for_ever(tmp_path: Path, slots: int) -> None:
-    """Nor do more runs go on at once than there are slots, a pair being two of them."""
+def test_no_more_runs_at_once_than_slots(tmp_path: Path, slots: int) -> None:
     running, most = 0, 0
     guard = threading.Lock()
 
-    def run(key: str, weight: int) -> None:
-        def make() -> tuple[TestRun, TestRun]:
-            nonlocal running, most
-            with guard:
-                running += weight
-                most = max(most, running)
-            time.sleep(0.05)
-            with guard:
-                running -= weight
-            return make_run(), make_run()
+    def make() -> TestRun:
+        nonlocal running, most
+        with guard:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.05)
+        with guard:
+            running -= 1
+        return make_run()
 
-        store = GradeStore(tmp_path, slots=slots)
-        if weight == 1:
-            store.run(f"{key}1", lambda: make()[0])
-        else:
-            store.pair((f"{key}1", f"{key}2"), make, at_once=True)
-
-    work = [(f"{number:03x}", 1 + number % 2) for number in range(8)]
-    threads = [threading.Thread(target=run, args=item, daemon=True) for item in work]
+    store = GradeStore(tmp_path, slots=slots)
+    threads = [
+        threading.Thread(target=store.run, args=(f"{number:04x}0", make), daemon=True)
+        for number in range(0, 8 * 16, 16)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
+    assert not any(thread.is_alive() for thread in threads) and most == slots
     assert most <= max(slots, 2)
 
 

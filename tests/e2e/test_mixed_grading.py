@@ -1,0 +1,132 @@
+"""Which runs a grading is made of, what its verdict says stood behind it, and what is run again after a kill."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import tiny_image
+from kinds import KINDS, Kind
+
+from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout.grades import Check, GradeStore, TestRun
+from lightning_smith.rollout.grading import decide, run_tests
+from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.rollout.task import RolloutTask
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        not tiny_image.TESTBED_PYTHON.exists(),
+        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
+    ),
+    pytest.mark.parametrize("kind", KINDS[:1], indirect=True),
+]
+
+TASK = RolloutTask.from_row(tiny_image.row())
+FORGED = """
+cat >> src/widget/core.py <<'EOF'
+import atexit, time
+import _pytest.reports as reports
+real = reports.TestReport.from_item_and_call
+def forged(item, call):
+    report = real(item, call)
+    if item.path.name in ("test_core.py", "test_span.py"):
+        report.outcome, report.longrepr = "passed", None
+    return report
+if time.time() < {until}:
+    reports.TestReport.from_item_and_call = staticmethod(forged)
+    atexit.register(time.sleep, max(0, {until} - time.time()))
+EOF
+"""
+
+
+@dataclass
+class Counted:
+    """RunStore in a folder that counts what is made anew."""
+
+    folder: Path
+    made: int = 0
+
+    def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
+        def counted() -> TestRun:
+            self.made += 1
+            return make()
+
+        return GradeStore(self.folder).run(key, counted)
+
+
+def patch_of(kind: Kind, command: str) -> bytes:
+    with Scratch() as scratch, kind.open(scratch / "ws") as workspace:
+        assert workspace.execute(command, 60).returncode == 0
+        return workspace.diff()
+
+
+def grade(kind: Kind, patch: bytes, folder: Path) -> tuple[TestRun, int]:
+    """The run that a verdict is read from, and how many were made for it."""
+    store = Counted(folder)
+    run = run_tests(TASK, kind.image, patch, store, kind.sandbox, timeout_s=60)
+    return run, store.made
+
+
+def test_what_passes_is_tested_by_mixed_runs(kind: Kind, tmp_path: Path) -> None:
+    gold = patch_of(kind, tiny_image.FIX)
+    run, made = grade(kind, gold, tmp_path)
+    assert decide(TASK, run) is Outcome.SOLVED and run.note == ""
+    assert run.checks == (Check.CANARY, Check.MIXED)
+    assert made == 4, "the tests, the altered ones with right code, and two that mix those of two functions"
+    again, made = grade(kind, gold, tmp_path)
+    assert made == 0 and again.cached and again.checks == run.checks
+    other, made = grade(kind, patch_of(kind, f"{tiny_image.FIX}; echo x > x"), tmp_path)
+    assert decide(TASK, other) is Outcome.SOLVED and made == 3
+
+
+def test_what_fails_is_tested_once(kind: Kind, tmp_path: Path) -> None:
+    run, made = grade(kind, b"", tmp_path)
+    assert decide(TASK, run) is Outcome.UNSOLVED and made == 1 and run.checks == (Check.CANARY,)
+
+
+def test_lots_outlive_a_kill(kind: Kind, tmp_path: Path) -> None:
+    """What was drawn for a run that ended is not drawn again, or a policy could try until it suits."""
+    gold = patch_of(kind, tiny_image.FIX)
+    grade(kind, gold, tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.run")}
+    mixed = [path for path, content in before.items() if b"test_low FAILED" not in content]
+    max(mixed, key=lambda path: path.stat().st_mtime_ns).unlink()
+    run, made = grade(kind, gold, tmp_path)
+    assert decide(TASK, run) is Outcome.SOLVED and made == 1
+    assert len(before) == 4 and sum(path.read_bytes() == before[path] for path in before) >= 3
+
+
+def test_a_pass_that_is_not_repeated_is_none(kind: Kind, tmp_path: Path) -> None:
+    """Forged at first and honest later, or flaky: what is as written in the mixed runs tells."""
+    run, _ = grade(kind, patch_of(kind, FORGED.format(until=int(time.time()) + 6)), tmp_path)
+    assert decide(TASK, run) is Outcome.UNSOLVED and run.checks == (Check.CANARY,)
+    assert run.note.startswith("passed at first, but not when run again: tests/test_core.py::test_")
+    assert run.log.decode().endswith(f">>>>> Tests Errored\n{run.note}\n")
+
+
+def test_what_passes_altered_is_forged(kind: Kind, tmp_path: Path) -> None:
+    run, _ = grade(kind, patch_of(kind, FORGED.format(until=2e9)).replace(b"atexit.register", b"#"), tmp_path)
+    assert decide(TASK, run) is Outcome.TAMPERED and Check.MIXED not in run.checks
+    assert run.note.startswith("passed although their expectations were altered: tests/test_")
+
+
+def test_what_an_altered_test_leaves_undone_is_no_forgery(kind: Kind, tmp_path: Path) -> None:
+    """A test that needs the one before to have come to its end fails beside an altered one, with right code too."""
+    files = dict(tiny_image.FILES)
+    files["tests/test_core.py"] = (
+        "import pytest\nfrom widget import clamp\n\nSEEN = []\n\n\n"
+        "@pytest.mark.parametrize('value', [1, 2], ids=['one - 1', 'two [2]'])\n"
+        "def test_inside(value):\n    assert clamp(value, 0, 3) == value\n    SEEN.append(value)\n\n\n"
+        "def test_low():\n    assert clamp(-1, 0, 3) == 0\n    assert SEEN == [1, 2]\n"
+    )
+    kind = replace(kind, image=LocalImage.open(tiny_image.build(tmp_path / "images", files)))
+    for number in range(6):
+        patch = patch_of(kind, f"{tiny_image.FIX}; echo {number} > x")
+        run, _ = grade(kind, patch, tmp_path / "store")
+        assert decide(TASK, run) is Outcome.SOLVED, run.note
