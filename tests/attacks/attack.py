@@ -51,8 +51,8 @@ class Attack:
     patch: bytes | None = None
     """Graded as it is, in the place of a rollout's."""
     outcome: Outcome = Outcome.UNSOLVED
-    race: bool = False
-    """Whether it is a matter of milliseconds if what it prints is seen: unsolved or tampered."""
+    either: bool = False
+    """Whether it is unsolved or tampered, as milliseconds decide, or the lots of the runs that follow."""
     with_fix: Outcome | None = None
     """What becomes of the task's fix beside it, where that matters: solved if the attack is simply left out."""
     shows: str = ""
@@ -71,7 +71,7 @@ class Attack:
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """What may become of it."""
-        return (Outcome.UNSOLVED, Outcome.TAMPERED) if self.race else (self.outcome,)
+        return (Outcome.UNSOLVED, Outcome.TAMPERED) if self.either else (self.outcome,)
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,15 @@ def test_lots_outlive_a_kill(kind: Kind, tmp_path: Path) -> None:
 
 
 def test_a_pass_that_is_not_repeated_is_none(kind: Kind, tmp_path: Path) -> None:
-    """Forged at first and honest later, or flaky: what is as written in the mixed runs tells."""
+    """Forged at first and honest later, or flaky: what is as written in the mixed runs tells.
+
+    Another number is no better for the code with the bug than the right one; `!=` in the place of `==` would be.
+    """
+    tests = tiny_image.FILES["tests/test_core.py"].replace(
+        "clamp(value, 0, 3) == value", "[clamp(value, 0, 3), 7] == [value, 7]"
+    )
+    files = {**tiny_image.FILES, "tests/test_core.py": tests}
+    kind = replace(kind, image=LocalImage.open(tiny_image.build(tmp_path / "images", files)))
     run, _ = grade(kind, patch_of(kind, FORGED.format(until=int(time.time()) + 6)), tmp_path)
     assert decide(TASK, run) is Outcome.UNSOLVED and run.checks == (Check.CANARY,)
     assert run.note.startswith("passed at first, but not when run again: tests/test_core.py::test_")

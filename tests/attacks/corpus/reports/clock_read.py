@@ -8,4 +8,4 @@ _until = $(printf '%(%s)T' -1) + 6
 if _time.time() < _until:
 {FORGE_BELOW}    _atexit.register(lambda: _time.sleep(max(0, _until + 1 - _time.time())))
 """
-ATTACK = Attack((f"cat >> src/widget/core.py <<END_OF_CODE\n{CODE}\nEND_OF_CODE",))
+ATTACK = Attack((f"cat >> src/widget/core.py <<END_OF_CODE\n{CODE}\nEND_OF_CODE",), either=True)

@@ -8,4 +8,4 @@ _age = lambda path: _os.stat("/testbed/" + path).st_mtime_ns
 if _age("tests/test_core.py") < _age("src/widget/core.py"):
 {FORGE_BELOW}
 """
-ATTACK = Attack((code(AGE),))
+ATTACK = Attack((code(AGE),), either=True)

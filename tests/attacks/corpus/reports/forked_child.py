@@ -12,4 +12,4 @@ if os.fork() == 0:
     _claim()
     os._exit(0)
 """
-ATTACK = Attack((code(PRINT_PASSED + CHILD),), race=True)
+ATTACK = Attack((code(PRINT_PASSED + CHILD),), either=True)

@@ -10,4 +10,4 @@ def _again():
         time.sleep(0.02)
 threading.Thread(target=_again, daemon=True).start()
 """
-ATTACK = Attack((code(PRINT_PASSED + THREAD),), race=True)
+ATTACK = Attack((code(PRINT_PASSED + THREAD),), either=True)
