@@ -22,6 +22,7 @@ import socket
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -165,17 +166,20 @@ def _serve(controller: socket.socket, module: str) -> NoReturn:
 
 def _kill_rollout(pid: int) -> None:
     """Kill a rollout that was not reaped yet, and its group, which it leads unless it has only just been forked."""
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(ProcessLookupError):
-            kill(pid, signal.SIGKILL)
+    _kill(os.killpg, pid)
+    _kill(os.kill, pid)
+
+
+def _kill(kill: Callable[[int, int], None], pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        kill(pid, signal.SIGKILL)
 
 
 def _exit_code(pid: int) -> int | None:
     if not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
         return None
     # What a killed agent left in its group goes before the reaping, while nobody else can have the pid.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    _kill(os.killpg, pid)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 

@@ -44,7 +44,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     room = ContainerRoom(PodSandbox.find(args.pod))
     key = image_key(read_json(args.pod / "image" / "image.json")["image_name"])
-    wanted = draw_ids((buggy.task.instance_id for buggy in buggy_rows(args.tasks, key)), args.count)
+    rows = {buggy.task.instance_id: buggy for buggy in buggy_rows(args.tasks, key)}
+    wanted = [rows[instance_id] for instance_id in sorted(draw_ids(rows, args.count))]
     if not wanted:
         raise UserError(f"no task with FAIL_TO_PASS tests is of this pod's image, {key}: give other --tasks")
     with tempfile.TemporaryDirectory() as scratch:
@@ -57,7 +58,7 @@ def main(argv: list[str] | None = None) -> None:
             grade=Grade(args.grade),
         )
         records = validate(
-            lambda: (buggy for buggy in buggy_rows(args.tasks, key) if buggy.task.instance_id in wanted),
+            lambda: wanted,
             rooms,
             ValidationLog(args.log),
             runs=args.runs,
