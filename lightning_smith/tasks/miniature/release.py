@@ -48,10 +48,7 @@ def build_release(sources_file: Path, tasks_folder: Path, sdists: Path, out: Pat
     `data/train-0000i-of-0000n.parquet`, rows sorted by instance id and dealt out in order, then `SHA256SUMS`,
     last. The same tasks give the same bytes. Raises UserError for a bad table or sdist.
     """
-    rows = [
-        release_row(task, source, text)
-        for task, source, text in _texts(sources_file, tasks_folder, sdists, "train")
-    ]
+    rows = [row for _, row in release_rows(sources_file, tasks_folder, sdists, "train")]
     rows.sort(key=lambda row: row.instance_id)
     names = [f"data/train-{index:05d}-of-{shards:05d}.parquet" for index in range(shards)]
     (out / SUMS_FILE).unlink(missing_ok=True)
@@ -62,6 +59,14 @@ def build_release(sources_file: Path, tasks_folder: Path, sdists: Path, out: Pat
         )
     write_atomic(out / SUMS_FILE, sha256_sums(out, names))
     return len(rows)
+
+
+def release_rows(
+    sources_file: Path, tasks_folder: Path, sdists: Path, role: str
+) -> Iterator[tuple[MiniTask, Task]]:
+    """The tasks of a role with their SWE-smith rows. Raises UserError for a bad table or sdist."""
+    for task, source, text in _texts(sources_file, tasks_folder, sdists, role):
+        yield task, release_row(task, source, text)
 
 
 def build_heldout(sources_file: Path, tasks_folder: Path, sdists: Path, out: Path) -> int:
