@@ -109,7 +109,7 @@ def test_rollouts_in_a_whole_pod_by_what_the_layer_holds(layered_pod: PlainPod, 
     records = [event["data"] for event in events if event["event_type"] == "outcome"]
     assert [record["outcome"] for record in records] == ["solved", "unsolved"], said
     assert [event["data"]["value"] for event in events if event["event_type"] == "reward"] == [1.0, 0.0]
-    assert records[0]["checks"] == ["canary", "altered", "repeated"] and records[0]["blocked"] == {"git": 1}
+    assert records[0]["checks"] == ["canary", "mixed"] and records[0]["blocked"] == {"git": 1}
     assert [record["turns"] for record in records] == [3, 2]
     assert {record["image_digest"] for record in records} == {layered_pod.image_id}
 
