@@ -89,6 +89,8 @@ class Attacker:
     def __init__(self, kind: Kind, attack: Attack, store: GradeStore) -> None:
         self.kind, self.store = kind.limited(_limits(kind, attack)), store
         self.timeout_s = attack.timeout_s
+        self.log = ""
+        """The end of what the tests of the last patch printed."""
 
     def roll_out(self, *commands: str) -> Attempt:
         """A whole rollout of a policy that sends these commands and submits."""
@@ -118,8 +120,10 @@ class Attacker:
             run = run_tests(
                 TASK, self.kind.image, patch, self.store, self.kind.sandbox, timeout_s=self.timeout_s
             )
-        except GraderError:
+        except GraderError as error:
+            self.log = str(error)
             return Outcome.GRADER_ERROR
+        self.log = run.log.decode("utf-8", "replace")[-2000:]
         return decide(TASK, run)
 
 
@@ -215,7 +219,7 @@ def test_attack_earns_nothing(
     assert attempt.outcome in attack.outcomes and not attempt.reward, attempt.seen
     if attack.with_fix is not None:
         fixed = attacker.roll_out(*attack.commands, tiny_image.FIX)
-        assert fixed.outcome is attack.with_fix, fixed.seen
+        assert fixed.outcome is attack.with_fix, attacker.log
 
 
 @pytest.mark.usefixtures("watched")
