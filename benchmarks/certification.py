@@ -71,7 +71,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     started_s = time.monotonic()
-    rows = kept_rows(args.sdists, args.count)
+    packages = kept_rows(args.sdists, args.count)
+    rows = [row for members in packages.values() for row in members]
     folder = (args.log / args.workspace).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if args.workspace == "pod":
@@ -79,7 +80,7 @@ def main(argv: list[str] | None = None) -> None:
     else:
         images = args.log.resolve() / "images"
         if args.workspace == "bwrap":
-            for package in sorted({row.instance_id.split("__")[1].rpartition(".")[0] for row in rows}):
+            for package in packages:
                 open_image(package, images, args.sdists)
         records = certify(rows, args.workspace, images, folder, args.workers, args.timeout)
     found = verdicts(records, 1)
@@ -94,20 +95,15 @@ def main(argv: list[str] | None = None) -> None:
     print(json.dumps(summary))
 
 
-def kept_rows(sdists: Path, count: int) -> list[Task]:
+def kept_rows(sdists: Path, count: int) -> dict[str, list[Task]]:
     """`count` tasks of each package that have a branch, a statement and not too many tests."""
     packages: dict[str, list[Task]] = defaultdict(list)
     for role in ("train", "heldout"):
         for task, row in release_rows(SOURCES, TASKS, sdists, role):
             if task.branch and not why_dropped(row.problem_statement) and task.test_count <= MOST_TESTS:
                 packages[task.package].append(row)
-    return [
-        row
-        for rows in packages.values()
-        for wanted in [draw_ids((row.instance_id for row in rows), count)]
-        for row in rows
-        if row.instance_id in wanted
-    ]
+    drawn = {name: draw_ids((row.instance_id for row in rows), count) for name, rows in packages.items()}
+    return {name: [row for row in rows if row.instance_id in drawn[name]] for name, rows in packages.items()}
 
 
 def certify(
