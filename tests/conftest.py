@@ -18,7 +18,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start and then interrupt.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ENVIRONMENTS = Path(__file__).parents[1] / "envs"
