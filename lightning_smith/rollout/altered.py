@@ -23,7 +23,6 @@ import warnings
 from collections.abc import Collection, Iterator
 
 _OPPOSITE_OPERATORS = {
-    ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
     ast.Is: ("is", "is not"),
     ast.IsNot: (r"is\s+not", "is"),
@@ -49,7 +48,6 @@ _OPPOSITE_METHODS = {
     for one, other in (pair, pair[::-1])
 }
 _OPPOSITE_METHODS |= {"assertNotEqual": "assertEqual", "assertNotAlmostEqual": "assertAlmostEqual"}
-_UNEQUAL = {"assertEqual": "assertNotEqual", "assertAlmostEqual": "assertNotAlmostEqual"}
 _EQUALITY = re.compile(r"assert_?\w*(equal|equals|same|close)\w*|eq_", re.I)
 _RAISING = re.compile(r"raises|assertRaises(Regex)?")
 _WIDE_EXCEPTION = re.compile(r"\b(Base)?Exception\b")
@@ -159,8 +157,8 @@ class _File:
             return (start, blanks.end(), b"") if blanks else None
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             left, operator, right = node.left, node.ops[0], node.comparators[0]
-            if isinstance(operator, ast.Eq) and (edit := self._other_value(right, left)) is not None:
-                return edit
+            if isinstance(operator, ast.Eq):
+                return self._other_value(right, left)
             pattern, opposite = _OPPOSITE_OPERATORS[type(operator)]
             gap = self._range(left)[1], self._range(right)[0]
             found = re.search(pattern.encode(), self._source[slice(*gap)])
@@ -183,23 +181,24 @@ class _File:
             others = [name for name in _EXCEPTIONS if name not in expected and not wide] or ["RecursionError"]
             return start, end, self._chance.choice(others).encode()
         if _EQUALITY.fullmatch(name) and len(node.args) >= 2 and "Not" not in name:
-            if (edit := self._other_value(node.args[1], node.args[0])) is not None:
-                return edit
-            if name in _UNEQUAL:
-                return end - len(name), end, _UNEQUAL[name].encode()
-            start, end = self._range(node.args[0])
-            return start, end, b"[" + self._source[start:end] + b"]"
+            return self._other_value(node.args[1], node.args[0])
         return None
 
-    def _other_value(self, *sides: ast.expr) -> _Edit | None:
-        """Alter a literal in one of the sides, the first that has one."""
+    def _other_value(self, *sides: ast.expr) -> _Edit:
+        """Alter a literal in one of the sides, the first that has one, or make the expected one a pair.
+
+        Not so the relation: what is equal to everything must be equal to another value as well. The expected side is
+        the one that calls nothing, else the first.
+        """
         for side in sides:
             for node in _literals(side):
                 start, end = self._range(node)
                 text = self._other_literal(node, self._source[start:end])
                 if text is not None:
                     return start, end, text
-        return None
+        expected = next((side for side in sides if not _calls(side)), sides[0])
+        start, end = self._range(expected)
+        return start, end, b"(%s, %d)" % (self._source[start:end], self._chance.randint(1, 9))
 
     def _other_literal(self, node: ast.expr, text: bytes) -> bytes | None:
         value = getattr(node, "value", None)
@@ -242,6 +241,10 @@ class _File:
 
     def _offset(self, line: int, column: int) -> int:
         return self._lines[line - 1] + column
+
+
+def _calls(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
 def _literals(node: ast.expr) -> Iterator[ast.expr]:

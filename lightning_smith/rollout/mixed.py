@@ -5,14 +5,13 @@
     forged, broken = runs.against(statuses, altered)
 
 A run proves nothing if code can know what it is: one whose tests are all as written, or all altered, is told by the
-clock, by its place in the order, or by a word from another run. So a patch is tested by runs that each mix both.
-Whether the expectations of a test are altered is drawn for its function and each run anew: who forges must
-forge exactly where they are not, and only the answer to the task tells where that is.
+clock, by its place in the order, or by a word from another run. So a patch is tested by runs that each mix both, each
+test altered in some of them and as written in others. In which ones is drawn by lot for every function: who forges must
+forge exactly where it is not altered, and only the answer to the task tells where that is.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,8 +20,9 @@ from random import Random
 from lightning_smith.rollout.statuses import PASSING
 from lightning_smith.rollout.task import RolloutTask
 
-BITS = 4
-"""Lots, at least, that must be guessed to forge a task's solution: one for each deciding unit and run."""
+DRAWINGS = 14
+"""Equally likely drawings, at least, one of which must be guessed to forge a task's solution: as many as four runs give
+for a single function."""
 
 MADE = ""
 """What the lot of tests is drawn for that are not in the test files as functions: code makes them, of what it reads."""
@@ -73,23 +73,26 @@ class MixedRuns:
 
     @property
     def count(self) -> int:
-        """How many runs there are: enough for `BITS` lots."""
-        return math.ceil(BITS / len(self.deciding))
+        """How many runs there are: two, or as many more as `DRAWINGS` takes, each unit having 2 ** count - 2."""
+        count = 2
+        while (2**count - 2) ** len(self.deciding) < DRAWINGS:
+            count += 1
+        return count
 
     def draw(self, earlier: Sequence[Collection[str]], chance: Random) -> frozenset[str]:
         """The units to alter in the run after `earlier` ones, which are told by what was altered in them.
 
-        Over all runs at least one deciding unit is altered and at least one is not, so that neither who always
-        forges nor who never does again comes through; apart from that everything is equally likely.
+        Over all runs each unit is altered at least once, so that nothing that passes altered tests comes through, and
+        at least once is not, so that each test is repeated. Apart from that everything is equally likely.
         """
-        known = [unit in altered for altered in earlier for unit in self.deciding]
-        left = (self.count - len(earlier)) * len(self.deciding)
+        return frozenset(unit for unit in (*self.deciding, *self.others) if self._lot(unit, earlier, chance))
+
+    def _lot(self, unit: str, earlier: Sequence[Collection[str]], chance: Random) -> bool:
+        known = [unit in altered for altered in earlier]
         while True:
-            lots = [chance.random() < 0.5 for _ in range(left)]
+            lots = [chance.random() < 0.5 for _ in range(self.count - len(earlier))]
             if len({*known, *lots}) == 2:
-                break
-        drawn = [unit for unit, lot in zip(self.deciding, lots, strict=False) if lot]
-        return frozenset(drawn) | {unit for unit in self.others if chance.random() < 0.5}
+                return lots[0]
 
     def against(self, statuses: Mapping[str, str], altered: Collection[str]) -> tuple[set[str], set[str]]:
         """Tests of a mixed run that passed although they were altered, and that did not although they were not.

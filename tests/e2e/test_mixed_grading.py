@@ -78,11 +78,11 @@ def test_what_passes_is_tested_by_mixed_runs(kind: Kind, tmp_path: Path) -> None
     run, made = grade(kind, gold, tmp_path)
     assert decide(TASK, run) is Outcome.SOLVED and run.note == ""
     assert run.checks == (Check.CANARY, Check.MIXED)
-    assert made == 4, "the tests, the altered ones with right code, and two that mix those of two functions"
+    assert made == 5, "the tests, the altered ones with right code, and three that mix those of two functions"
     again, made = grade(kind, gold, tmp_path)
     assert made == 0 and again.cached and again.checks == run.checks
     other, made = grade(kind, patch_of(kind, f"{tiny_image.FIX}; echo x > x"), tmp_path)
-    assert decide(TASK, other) is Outcome.SOLVED and made == 3
+    assert decide(TASK, other) is Outcome.SOLVED and made == 4
 
 
 def test_what_fails_is_tested_once(kind: Kind, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_lots_outlive_a_kill(kind: Kind, tmp_path: Path) -> None:
     max(mixed, key=lambda path: path.stat().st_mtime_ns).unlink()
     run, made = grade(kind, gold, tmp_path)
     assert decide(TASK, run) is Outcome.SOLVED and made == 1
-    assert len(before) == 4 and sum(path.read_bytes() == before[path] for path in before) >= 3
+    assert len(before) == 5 and sum(path.read_bytes() == before[path] for path in before) >= 4
 
 
 def test_a_pass_that_is_not_repeated_is_none(kind: Kind, tmp_path: Path) -> None:

@@ -175,3 +175,20 @@ def test_each_function_is_altered_alike_whichever_others_are() -> None:
     helped = alter(source, "seed", (), {"check", "test_b", "other"})
     assert helped is not None and helped.splitlines()[1] != lines[0][1]
     assert helped.splitlines()[2:9] == lines[0][2:9] and len(helped.splitlines()) == len(lines[0])
+
+
+def test_what_is_equal_to_everything_passes_altered_tests(tmp_path: Path) -> None:
+    """So that it is noticed: an altered expectation is another value, never another relation than equality."""
+    source = (
+        "import unittest\n\n\nclass Any:\n    __eq__ = lambda self, other: True\n\n\nANY, two = Any(), 2\n\n\n"
+        "def f(x=None):\n    return ANY\n\n\n"
+        "def test_a():\n    assert f() == 1\n\n\ndef test_b():\n    assert f() == two\n\n\n"
+        "def test_c():\n    assert two == f()\n\n\ndef test_d():\n    assert f(two) == list([two])\n\n\n"
+        "class TestE(unittest.TestCase):\n    def test_e(self):\n        self.assertEqual(f(), two)\n"
+    )
+    altered = alter(source.encode(), "seed", NAMES.findall(source))
+    assert altered is not None and len(altered.splitlines()) == len(source.splitlines())
+    found = outcomes(tmp_path, altered.decode())
+    assert len(found) == 5 and set(found.values()) == {"PASSED"}
+    honest = altered.decode().replace("return ANY", "return two")
+    assert set(outcomes(tmp_path, honest).values()) == {"FAILED"}
