@@ -41,7 +41,6 @@ from lightning_smith.rollout import executor
 from lightning_smith.rollout.bwrap import ResourceLimits
 from lightning_smith.rollout.kinds import open_plans, open_room
 from lightning_smith.rollout.stage import REPOSITORY
-from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.validate import BuggyTask, TaskRooms, draw_ids, validate
 from lightning_smith.tasks.columns import Task
 from lightning_smith.tasks.filters.statement import why_dropped
@@ -110,10 +109,7 @@ def certify(
     rows: Iterable[Task], workspace: str, images: Path, folder: Path, workers: int, timeout_s: float
 ) -> list[ValidationRecord]:
     """Certify tasks in bubblewrap or containers."""
-    tasks = [
-        BuggyTask(RolloutTask.from_row(row.to_row(), f"row {row.instance_id}"), row.patch.encode())
-        for row in rows
-    ]
+    tasks = [BuggyTask.from_row(row.to_row(), f"row {row.instance_id}") for row in rows]
     room = open_room(workspace, images, TESTBED)
     rooms = TaskRooms(room, open_plans("image"), timeout_s=timeout_s, scratch=folder / "scratch")
     log = ValidationLog(folder / "log.jsonl")

@@ -1,6 +1,6 @@
 """Tests with altered expectations, which right code fails and only a forged result passes.
 
-    alter(b"def test_one():\n    assert one() == 1\n", "seed", {"test_one"})  # ... assert one() == 5
+    alter(b"def test_one():\\n    assert one() == 1\\n", "seed", {"test_one"})  # ... assert one() == 5
 
 The code under test shares a process with pytest, so it can forge the result of every test that it knows by name.
 Told apart it is by runs in which some tests have expectations that are wrong (`mixed.py`), in the same files, under

@@ -118,10 +118,11 @@ def _mixed(
     """The run of a patch that passes, and what runs that mix altered tests with others make of it."""
     task = tester.task.graded(run.grade)
     runs, chance = MixedRuns.of(task, witnesses, tester.functions), secrets.SystemRandom()
+    patch_key = tester.key(diff)
     earlier: list[tuple[str, ...]] = []
     for number in range(runs.count):
         drawn = runs.draw(earlier, chance)
-        key = hash_json({"mixed": [number, tester.key(diff)]})
+        key = hash_json({"mixed": [number, patch_key]})
         mixed = _believed(store.run(key, partial(tester.test, tester.base, diff, drawn)), right)
         forged, broken = runs.against(statuses_of(task, mixed), mixed.altered)
         tampered = mixed.tampered
@@ -274,9 +275,14 @@ class _Tester:
         )
 
     @cached_property
+    def sources(self) -> dict[str, bytes]:
+        """The test files as they are, by path; read once for all runs."""
+        return {path: self.image.file_at(self.base, path) for path in self.plan.test_files}
+
+    @cached_property
     def functions(self) -> set[str]:
         """Names of the functions in the test files."""
-        return set().union(*(functions_in(self._source(path)) for path in self.plan.test_files))
+        return set().union(*map(functions_in, self.sources.values()))
 
     @cached_property
     def units(self) -> frozenset[str]:
@@ -359,16 +365,13 @@ class _Tester:
                 raise GraderError(f"no tree to test {self.task.instance_id} in: {error}") from None
             yield tree
 
-    def _source(self, path: str) -> bytes:
-        return self.image.file_at(self.base, path)
-
     def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], altered: Collection[str]) -> None:
         """Write the files of the task's tests anew, each of them: a file's time must not tell what it holds."""
         helpers = self.functions - self.units if MADE in altered else ()
         for path in self.plan.test_files:
             mode = before[path].mode if path in before else stat.S_IFREG
             if stat.S_ISREG(mode):
-                source = self._source(path)
+                source = self.sources[path]
                 content = alter(source, f"{self.task.instance_id} {path}", altered, helpers)
                 file = TreeFile(EXECUTABLE if mode & stat.S_IXUSR else REGULAR, content or source)
                 tree.write(path, file)

@@ -67,6 +67,11 @@ class BuggyTask:
     task: RolloutTask
     bug: bytes
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], where: str) -> BuggyTask:
+        """Read a SWE-smith row that has a patch; `where` names it in a UserError."""
+        return cls(RolloutTask.from_row(row, where), row["patch"].encode())
+
 
 class Rooms(Protocol):
     """Where tasks are validated. Its UserErrors are the machine's, never the task's."""
@@ -156,7 +161,7 @@ def buggy_tasks(shards: Iterable[Path], wanted: set[str]) -> Iterator[BuggyTask]
     columns = [name for name in SCHEMA.names if name != "problem_statement"]
     for batch in iter_batches(shards, columns, wanted=wanted):
         for row in batch.to_pylist():
-            yield BuggyTask(RolloutTask.from_row(row, f"row {row['instance_id']}"), row["patch"].encode())
+            yield BuggyTask.from_row(row, f"row {row['instance_id']}")
 
 
 def buggy_rows(paths: Iterable[Path], key: str) -> Iterator[BuggyTask]:
