@@ -18,12 +18,17 @@ class UserError(Exception):
 RESUMABLE = "interrupted: run the same command again and it goes on from what had finished"
 
 
+ENVIRONMENTS = {"swebench": "eval", "swesmith": "smith", "torch": "mini", "transformers": "mini"}
+"""Packages that the environment of the workflow lacks, and the folder below envs/ whose environment has them."""
+
+
 def run_script(main: Callable[[], None], *, interrupted: str = RESUMABLE) -> NoReturn:
     """Run a script's `main` and exit: 0, or 1 with `error: <sentence>`, or 130 with `interrupted` after Ctrl-C.
 
     A reader of standard output that has gone (`| head`) ends the script quietly, as it does other programs.
     SIGTERM is turned into SystemExit, so that context managers stop the services they started.
-    An exception that is neither a UserError nor a full disk keeps its traceback: it is a defect.
+    A package that another environment has is named with that environment.
+    Any other exception keeps its traceback: it is a defect.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
@@ -36,6 +41,16 @@ def run_script(main: Callable[[], None], *, interrupted: str = RESUMABLE) -> NoR
         sys.exit(130)
     except BrokenPipeError:
         exit_without_reader()
+    except ModuleNotFoundError as error:
+        if (environment := ENVIRONMENTS.get(error.name or "")) is None:
+            raise
+        print(
+            f"error: {error.name} is not in this Python's environment: run the script with "
+            f"`uv run --frozen --project envs/{environment} python {sys.argv[0]} ...`",
+            file=sys.stderr,
+            flush=True,
+        )
+        sys.exit(1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

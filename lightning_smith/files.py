@@ -80,11 +80,21 @@ def read_jsonl(path: Path | str) -> Iterator[dict[str, Any]]:
             yield parse_row(line, path, number)
 
 
+_AS_JSON_LINES = (
+    "write its rows as such with `python -c 'import json, sys, pyarrow.parquet as p; "
+    "[print(json.dumps(row)) for row in p.read_table(sys.argv[1]).to_pylist()]' FILE.parquet > FILE.jsonl`"
+)
+
+
 def parse_row(line: bytes, path: Path | str, number: int) -> dict[str, Any]:
     """One line of a JSON-lines file; a UserError names file and line if it is no JSON object."""
     try:
         row = json.loads(line)
     except ValueError as error:
+        if number == 1 and line.startswith(b"PAR1"):
+            raise UserError(
+                f"{path} is a Parquet file, and JSON lines are read here: {_AS_JSON_LINES}"
+            ) from None
         raise UserError(f"{path} line {number} is not valid JSON ({error}): the file is damaged") from None
     if not isinstance(row, dict):
         raise UserError(f"{path} line {number} is not a JSON object: the file is damaged")

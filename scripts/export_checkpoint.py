@@ -5,13 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
-import transformers
-
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import read_json, write_json
 from lightning_smith.mini.conversation import SYSTEM_PROMPT, problem_statement
-from lightning_smith.mini.train import versions
 from lightning_smith.training.checkpoint import describe_files
 from lightning_smith.training.export import export_checkpoint
 
@@ -47,6 +43,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
+    # After the arguments: --help works in every environment.
+    import torch
+    import transformers
+
+    from lightning_smith.mini.train import versions
+
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     trained = read_json(args.manifest)

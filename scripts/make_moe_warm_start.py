@@ -8,10 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
-
 from lightning_smith.errors import run_script
-from lightning_smith.mini.upcycle import train_moe
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -29,6 +26,11 @@ def main(argv: list[str] | None = None) -> None:
         "--threads", type=int, default=1, help="CPU threads; the weights depend on it (default 1)"
     )
     arguments = parser.parse_args(argv)
+    # After the arguments: --help works in every environment.
+    import torch
+
+    from lightning_smith.mini.upcycle import train_moe
+
     torch.set_num_threads(arguments.threads)
     train_moe(arguments.dense, arguments.demonstrations, arguments.out, arguments.work, arguments.device)
 

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from lightning_smith.errors import UserError, exit_without_reader, run_script
-from lightning_smith.files import read_json, read_jsonl
+from lightning_smith.files import read_jsonl
 from lightning_smith.rollout.agent import Request, Rollout, Stage, run_rollout
 from lightning_smith.rollout.chat import ChatModel, Message, Model, ScriptedModel
 from lightning_smith.rollout.stage import REPOSITORY, AgentSettings, StageSettings
@@ -91,7 +91,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     model = make_model(args, settings)
     stage = Stage(settings)
-    task = args.task or next(row["instance_id"] for row in read_jsonl(args.tasks))
+    task = args.task or next((row["instance_id"] for row in read_jsonl(args.tasks)), None)
+    if task is None:
+        raise UserError(f"{args.tasks} holds no task")
     stage.tasks[task]
     request = Request(task, args.sample, args.seed, grade=not args.no_grade)
     rollout = run_rollout(stage, request, model, on_message=show_message)
@@ -108,17 +110,20 @@ def agent_section(overlays: list[Path]) -> dict[str, Any]:
             values = yaml.safe_load(path.read_text())
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise UserError(f"{path} cannot be read as YAML: {error}") from None
-        section |= (values or {}).get("agent") or {}
+        values = values or {}
+        part = values.get("agent") or {} if isinstance(values, dict) else None
+        if not isinstance(part, dict):
+            raise UserError(
+                f"{path} is no configuration: it must be a mapping, and its key `agent` one as well"
+            )
+        section |= part
     return section
 
 
 def make_model(args: argparse.Namespace, settings: StageSettings) -> Model:
     """The policy that the command line asks for."""
     if args.scripted:
-        replies = read_json(args.scripted)
-        if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies):
-            raise UserError(f"{args.scripted} is no JSON list of strings")
-        return ScriptedModel(replies)
+        return ScriptedModel(read_replies(args.scripted))
     return ChatModel(
         args.model_url,
         os.environ.get("OPENAI_API_KEY", ""),
@@ -127,6 +132,20 @@ def make_model(args: argparse.Namespace, settings: StageSettings) -> Model:
         max_tokens=settings.agent.max_tokens,
         extra=settings.agent.request | settings.request,
     )
+
+
+def read_replies(path: Path) -> list[str]:
+    """Return the replies of --scripted. Raise UserError if the file is not there or no JSON list of strings."""
+    wanted = '--scripted takes a JSON list of replies, such as ["```bash\\nls\\n```"]'
+    try:
+        replies = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): {wanted}") from None
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}): {wanted}") from None
+    if not isinstance(replies, list) or not all(isinstance(reply, str) for reply in replies):
+        raise UserError(f"{path} is no JSON list of strings: {wanted}")
+    return replies
 
 
 def show_message(message: Message) -> None:

@@ -6,12 +6,8 @@ import argparse
 from collections import defaultdict
 from pathlib import Path
 
-import torch
-
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import dump_json
-from lightning_smith.mini.sampling import Sampler
-from lightning_smith.mini.scoring import edit_tasks, exact_repairs
 from lightning_smith.tasks.miniature.table import load_sources, load_tasks
 
 
@@ -32,6 +28,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the draws (default 0)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
     arguments = parser.parse_args(argv)
+    # After the arguments: --help works in every environment.
+    import torch
+
+    from lightning_smith.mini.sampling import Sampler
+    from lightning_smith.mini.scoring import edit_tasks, exact_repairs
+
     torch.set_num_threads(arguments.threads)
 
     rows = load_tasks(arguments.tasks, arguments.role)

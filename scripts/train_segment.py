@@ -10,12 +10,8 @@ import argparse
 import json
 from pathlib import Path
 
-import torch
-import transformers
-
 from lightning_smith.errors import run_script
 from lightning_smith.files import write_json
-from lightning_smith.mini.train import TrainSettings, train_segment
 from lightning_smith.process import exit_when_orphaned
 from lightning_smith.rollout.stage import AgentSettings
 from lightning_smith.training.recipes import parse_recipe
@@ -49,6 +45,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
+    # After the arguments: --help works in every environment.
+    import torch
+    import transformers
+
+    from lightning_smith.mini.train import TrainSettings, train_segment
+
     exit_when_orphaned()
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()

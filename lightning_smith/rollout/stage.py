@@ -8,8 +8,9 @@ Only `tasks`, `images`, `model` and `agent` must be there. `agent` is the sectio
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -54,10 +55,15 @@ class AgentSettings:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """UserError for a missing or unknown key, or a limit that is not positive."""
+        """UserError for a missing or unknown key, a value of another type, or a limit that is not positive."""
         if (grade := values.get("grade", Grade.ALL)) not in tuple(Grade):
             raise UserError(f"agent.grade is {grade!r}: it must be {' or '.join(Grade)}")
         settings = _from_dict(cls, {**values, "grade": Grade(grade)}, "agent")
+        for part in fields(cls):
+            value = getattr(settings, part.name)
+            wanted, fits = _TYPES.get(str(part.type), ("", lambda _: True))
+            if not fits(value):
+                raise UserError(f"agent.{part.name} is {value!r}: it must be {wanted}")
         for name, value in asdict(settings).items():
             if (
                 name not in ("thinking", "grade", "grade_unsubmitted")
@@ -141,6 +147,20 @@ class StageSettings:
     @property
     def testbed(self) -> Path:
         return self.testbed_python or TESTBED_PYTHON
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
+    "float": ("a number", _is_number),
+    "str": ("text", lambda value: isinstance(value, str)),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "bool | None": ("true, false or null", lambda value: value is None or isinstance(value, bool)),
+}
+"""What a setting of each type must be, in words and as a check; without it a wrong one fails rollouts later."""
 
 
 def _from_dict[T](kind: type[T], values: Mapping[str, Any], name: str) -> T:

@@ -87,6 +87,8 @@ class TaskFile:
             file = path.open("rb")
         except FileNotFoundError:
             raise UserError(f"{path} does not exist: run the rule that makes it first") from None
+        except IsADirectoryError:
+            raise UserError(f"{path} is a folder: tasks are read from a file of JSON lines") from None
         with file:
             place = 0
             for number, line in enumerate(file, start=1):

@@ -15,6 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tiny_image
 
@@ -145,7 +147,37 @@ def test_by_hand_with_an_endpoint(by_hand: list[str]) -> None:
     [
         (["--task", "nobody", "--scripted", "REPLIES"], "has no task nobody"),
         (["--scripted", "TASKS"], "is no JSON list of strings|is not valid JSON"),
-        (["--scripted", "absent.json"], "absent.json does not exist"),
+        (
+            ["--scripted", "absent.json"],
+            "absent.json cannot be read .*: --scripted takes a JSON list of replies",
+        ),
+        (["--scripted", "/"], "/ cannot be read .*: --scripted takes a JSON list of replies"),
+        (
+            ["--scripted", "REPLIES", "--tasks", "PARQUET"],
+            "PARQUET is a Parquet file, and JSON lines are read",
+        ),
+        (["--scripted", "REPLIES", "--tasks", "/"], "/ is a folder"),
+        (["--scripted", "REPLIES", "--tasks", "/dev/null"], "/dev/null holds no task"),
+        (["--scripted", "REPLIES", "--set", '{"max_turns": "ten"}'], "max_turns is 'ten': .* a whole number"),
+        (["--scripted", "REPLIES", "--set", '{"max_turns": 2.5}'], "max_turns is 2.5: .* a whole number"),
+        (["--scripted", "REPLIES", "--set", '{"max_turns": true}'], "max_turns is True: .* a whole number"),
+        (
+            ["--scripted", "REPLIES", "--set", '{"command_timeout_s": null}'],
+            "_s is None: it must be a number",
+        ),
+        (
+            ["--scripted", "REPLIES", "--set", '{"rollout_timeout_s": Infinity}'],
+            "is inf: it must be a number",
+        ),
+        (
+            ["--scripted", "REPLIES", "--set", '{"system_template": 3}'],
+            "system_template is 3: it must be text",
+        ),
+        (
+            ["--scripted", "REPLIES", "--set", '{"thinking": "no"}'],
+            "thinking is 'no': .* true, false or null",
+        ),
+        (["--scripted", "REPLIES", "--configfile", "REPLIES"], "is no configuration: it must be a mapping"),
         (["--scripted", "REPLIES", "--set", "{"], "argument --set: no JSON"),
         (["--scripted", "REPLIES", "--set", '{"max_turn": 1}'], "unknown key 'max_turn'"),
         (["--scripted", "REPLIES", "--configfile", "absent.yaml"], "absent.yaml cannot be read"),
@@ -158,7 +190,13 @@ def test_by_hand_with_an_endpoint(by_hand: list[str]) -> None:
 def test_mistakes_by_hand_are_named(
     by_hand: list[str], tmp_path: Path, arguments: list[str], sentence: str
 ) -> None:
-    places = {"REPLIES": write_replies(tmp_path / "r.json", bash("ls")), "TASKS": by_hand[3]}
+    parquet = tmp_path / "PARQUET"
+    pq.write_table(pa.Table.from_pylist([tiny_image.row()]), parquet)
+    places = {
+        "REPLIES": write_replies(tmp_path / "r.json", bash("ls")),
+        "TASKS": by_hand[3],
+        "PARQUET": str(parquet),
+    }
     done = run_by_hand(by_hand, *[places.get(argument, argument) for argument in arguments])
     assert done.returncode in (1, 2) and "Traceback" not in done.stderr
     assert re.search(f"error: .*({sentence})", done.stderr.strip().split("\n")[-1]), done.stderr
