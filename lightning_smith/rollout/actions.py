@@ -10,6 +10,10 @@ A reply must hold exactly one block that begins with a line "```bash" and ends w
 - A line "```" ends the block only where the shell's text is whole: inside a here-document or between quotes
   it belongs to the command. If there is no such place, the reply is a format error: never is a part of a
   command run.
+
+mini-swe-agent's own fence, "```mswea_bash_command", is for policies that were given its prompts. A reply that says it
+aloud and not within a bash block is read as mini-swe-agent's text-based models read it, and none of the rules above
+holds: what its expression finds must be exactly one command, which may be empty.
 """
 
 from __future__ import annotations
@@ -21,11 +25,14 @@ from lightning_smith.rollout.shell import ShellText
 
 _FENCE = re.compile(r"( {0,3})(`{3,})[ \t]*([^`]*?)[ \t]*")
 _THINK_TAG = re.compile(r"</?think>")
+_MINI_FENCE = "```mswea_bash_command"
+_MINI_COMMAND = re.compile(_MINI_FENCE + r"\s*\n(.*?)\n```", re.DOTALL)
+"""`action_regex` of mini-swe-agent 2.4.6; its commands are stripped."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """A command for bash; lines end with LF, and it holds something else than blanks."""
+    """A command for bash. In a bash block lines end with LF and something else than blanks is there."""
 
     command: str
 
@@ -70,11 +77,16 @@ class _Reader:
     block: _Block | None = None
     thinking: bool = False
     nested: bool = False
+    mini: bool = False
+    """Whether mini-swe-agent's fence was said."""
 
     def read(self, line: str) -> None:
         if self.block is None:
-            self._open_block(self._without_thinking(line))
+            line = self._without_thinking(line)
+            self.mini = self.mini or _MINI_FENCE in line
+            self._open_block(line)
             return
+        self.mini = self.mini or (self.block.language != "bash" and _MINI_FENCE in line)
         fence = _FENCE.fullmatch(line)
         if fence is not None and self.block.ends_at(fence):
             if self.block.language == "bash":
@@ -99,6 +111,7 @@ class _Reader:
             if tag and tag[0] == "</think>":
                 if not self.thinking:  # the prompt had opened it: all before was thinking
                     self.commands.clear()
+                    self.mini = False
                     spoken = ""
                 self.thinking = False
             elif tag:
@@ -112,6 +125,8 @@ def parse_action(reply: str) -> Action | FormatError:
     reader = _Reader()
     for line in reply.replace("\r\n", "\n").split("\n"):
         reader.read(line)
+    if reader.mini:
+        return _parse_mini(reply)
     if reader.nested:
         return FormatError("A block begins inside another block.")
     if reader.block is not None and not reader.block.shell.whole:
@@ -123,3 +138,12 @@ def parse_action(reply: str) -> Action | FormatError:
     if not reader.commands[0].strip():
         return FormatError("The bash block is empty.")
     return Action(reader.commands[0])
+
+
+def _parse_mini(reply: str) -> Action | FormatError:
+    commands = [found.strip() for found in _MINI_COMMAND.findall(reply)]
+    if len(commands) != 1:
+        return FormatError(
+            f"The reply holds {len(commands) or 'no'} mswea_bash_command blocks instead of one."
+        )
+    return Action(commands[0])

@@ -297,7 +297,12 @@ def _write_trajectory(rollout: Rollout, stage: Stage) -> None:
     if folder is None:
         return
     document = trajectory(
-        record, rollout.messages, rollout.patch, stage.settings.agent, left_out=rollout.left_out
+        record,
+        rollout.messages,
+        rollout.patch,
+        stage.settings.agent,
+        left_out=rollout.left_out,
+        sandbox=type(stage.room.sandbox),
     )
     sha256 = write_trajectory(trajectory_path(folder, record.instance_id, record.sample), document)
     rollout.record = replace(record, trajectory_sha256=sha256)

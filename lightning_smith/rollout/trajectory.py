@@ -41,8 +41,12 @@ def trajectory(
     patch: bytes,
     settings: AgentSettings,
     left_out: Mapping[str, int],
+    sandbox: type,
 ) -> dict[str, Any]:
-    """The document: conversation, settings, the patch as text; our own things are below `info.rollout`."""
+    """The document: conversation, settings, the patch as text; our own things are below `info.rollout`.
+
+    `sandbox` is the class of what ran the commands.
+    """
     status = _EXIT_STATUS.get(record.outcome, "Submitted") if record.outcome else "Submitted"
     submission = patch.decode("utf-8", "surrogateescape")
     ending: Message = {
@@ -59,7 +63,7 @@ def trajectory(
                 "model": {"model_name": record.model, "revision": record.model_revision, "seed": record.seed},
                 "model_type": "lightning_smith.rollout.chat.ChatModel",
                 "environment": {"image_digest": record.image_digest, "cwd": "/testbed"},
-                "environment_type": "lightning_smith.rollout.workspace.BwrapWorkspace",
+                "environment_type": f"{sandbox.__module__}.{sandbox.__qualname__}",
             },
             "mini_version": f"lightning-smith {__version__}",
             "exit_status": status,

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import random
 import shutil
 import struct
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from lightning_smith.rollout.actions import Action, parse_action
+from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.loop import SUBMIT_COMMAND, run_episode
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
@@ -51,6 +54,43 @@ async def browse():
 
 print("PAGES " + json.dumps(asyncio.run(browse())))
 """
+
+
+PARSE = """
+import json, sys
+from minisweagent.exceptions import FormatError
+from minisweagent.models.litellm_textbased_model import LitellmTextbasedModelConfig
+from minisweagent.models.utils.actions_text import parse_regex_actions
+config = LitellmTextbasedModelConfig(model_name="none")
+
+def parse(reply):
+    try:
+        (action,) = parse_regex_actions(
+            reply, action_regex=config.action_regex, format_error_template=config.format_error_template
+        )
+    except FormatError:
+        return None
+    return action["command"]
+
+print("COMMANDS " + json.dumps([parse(reply) for reply in json.load(sys.stdin)]))
+"""
+
+FENCE = "```mswea_bash_command"
+PIECES = [
+    FENCE,
+    "```",
+    "\n",
+    "\n\n",
+    "\r\n",
+    " ",
+    "\t",
+    "ls -l",
+    "it's",
+    "<<E\nE",
+    "```python",
+    "````",
+    "é\u2028\x0b",
+]
 
 
 class EchoWorkspace:
@@ -96,7 +136,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         episode = run_episode(task, EchoWorkspace(), ScriptedModel(said), SETTINGS)
         record = replace(RECORD, sample=sample, outcome=episode.outcome or Outcome.UNSOLVED, reward=0.0)
         record = replace(record, error=episode.error, blocked=dict(episode.blocked))
-        document = trajectory(record, episode.messages, b"diff \xff\n", SETTINGS, {})
+        document = trajectory(record, episode.messages, b"diff \xff\n", SETTINGS, {}, Bwrap)
         write_trajectory(trajectory_path(folder, "task", sample), document)
     return folder
 
@@ -156,3 +196,26 @@ def test_it_runs_in_a_terminal(folder: Path) -> None:
         b"no bash blocks",
     ):
         assert text in shown, text
+
+
+def test_its_fence_is_read_as_it_reads_it(folder: Path) -> None:
+    """Replies put together by lot; each says the fence first, so that it is that fence's whatever else is in it."""
+    draw = random.Random(0)
+    replies = [
+        "".join([draw.choice(["", "THOUGHT: x\n"]), FENCE, *draw.choices(PIECES, k=draw.randrange(12))])
+        for _ in range(5_000)
+    ]
+    done = subprocess.run(
+        uv("python", "-c", PARSE),
+        input=json.dumps(replies),
+        capture_output=True,
+        text=True,
+        env=environment(folder),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.split("\n") if line.startswith("COMMANDS "))
+    theirs = json.loads(line.removeprefix("COMMANDS "))
+    actions = [parse_action(reply) for reply in replies]
+    assert [action.command if isinstance(action, Action) else None for action in actions] == theirs
+    assert sum(command is not None for command in theirs) > 400 and "" in theirs

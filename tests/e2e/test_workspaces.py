@@ -268,6 +268,11 @@ def test_standard_input_is_empty(workspace: Workspace) -> None:
     assert workspace.execute("cat; read x; echo $?", 60).output == b"1\n"
 
 
+def test_an_empty_command_does_nothing(workspace: Workspace) -> None:
+    found = workspace.execute("", 60)
+    assert (found.output, found.returncode, found.timed_out) == (b"", 0, False)
+
+
 def test_errors_read_the_same_in_every_kind(workspace: Workspace) -> None:
     assert (
         text(workspace, "echo a\nnot-a-program")

@@ -89,6 +89,49 @@ def test_any_reply_gives_a_command_of_it_or_an_error(reply: str) -> None:
         assert action.command.strip() and "\r\n" not in action.command
 
 
+MINI = {
+    "its own form": ("THOUGHT: look\n\n```mswea_bash_command\nls -l\n```", "ls -l"),
+    "in the middle of a line": ("Now ```mswea_bash_command \n\n  ls\n```` and so on", "ls"),
+    "bash is prose": ("```bash\nrm x\n```\n```mswea_bash_command\nls\n```", "ls"),
+    "cut at the first fence": ("```mswea_bash_command\ncat <<'E'\n```\nE\n```", "cat <<'E'"),
+    "carriage returns within": ("```mswea_bash_command\r\ncd a\r\nls\r\n```", "cd a\r\nls"),
+    "nothing": ("```mswea_bash_command\n\n```", ""),
+    "two": ("```mswea_bash_command\nls\n```\n```mswea_bash_command\npwd\n```", None),
+    "none whole": ("```mswea_bash_command\nls", None),
+    "on one line": ("```mswea_bash_command ls```", None),
+    "thinking counts once one is said": (
+        "<think>\n```mswea_bash_command\nrm x\n```\n</think>\n```mswea_bash_command\nls\n```",
+        None,
+    ),
+}
+"""Replies with mini-swe-agent's fence, and the command that mini-swe-agent 2.4.6 runs, None for a format error."""
+
+
+@pytest.mark.parametrize("name", MINI)
+def test_the_fence_of_mini_swe_agent_is_read_as_it_reads_it(name: str) -> None:
+    reply, command = MINI[name]
+    action = parse_action(reply)
+    assert action == Action(command) if command is not None else isinstance(action, FormatError)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<think>\n```mswea_bash_command\nrm x\n```\n</think>\n```bash\nls\n```",
+        "```mswea_bash_command\nrm x\n```\n</think>\n```bash\nls\n```",
+    ],
+)
+def test_the_fence_of_mini_swe_agent_in_thinking_is_not_read(reply: str) -> None:
+    assert parse_action(reply) == Action("ls")
+
+
+def test_the_fence_of_mini_swe_agent_in_a_bash_block_is_text() -> None:
+    command = "cat > notes.md <<'EOF'\n```mswea_bash_command\nls\n```\nEOF"
+    assert parse_action(f"```bash\n{command}\n```") == Action(command)
+    cut = parse_action("```bash\ncat > notes.md <<'EOF'\n```mswea_bash_command\nls\n```")
+    assert isinstance(cut, FormatError) and "here-document up to EOF" in cut.reason
+
+
 WHOLE = [
     "echo a\\'b",
     "echo $'it\\'s'",

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 from pathlib import Path
 
+import pytest
+
+from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.pod import PodSandbox
 from lightning_smith.rollout.stage import AgentSettings
 from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
 
@@ -27,7 +33,7 @@ def record(outcome: Outcome | None, error: str | None = None) -> RolloutRecord:
 
 def test_document(tmp_path: Path) -> None:
     path = trajectory_path(tmp_path, "task", 3)
-    document = trajectory(record(Outcome.SOLVED), MESSAGES, PATCH, SETTINGS, {"byte code": 2})
+    document = trajectory(record(Outcome.SOLVED), MESSAGES, PATCH, SETTINGS, {"byte code": 2}, Bwrap)
     sha256 = write_trajectory(path, document)
     assert path == tmp_path / "task/3.traj.json"
     assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
@@ -46,7 +52,7 @@ def test_document(tmp_path: Path) -> None:
 def test_endings_have_mini_swe_agents_names() -> None:
     names = {}
     for outcome in Outcome:
-        ending = trajectory(record(outcome, "why"), [], b"", SETTINGS, {})["messages"][-1]
+        ending = trajectory(record(outcome, "why"), [], b"", SETTINGS, {}, Bwrap)["messages"][-1]
         names[outcome.value] = ending["extra"]["exit_status"]
         assert ending["content"] == "why"
     assert names == {
@@ -59,3 +65,10 @@ def test_endings_have_mini_swe_agents_names() -> None:
         "grader_error": "GraderError",
         "infra": "InfrastructureError",
     }
+
+
+@pytest.mark.parametrize("sandbox", [Bwrap, DockerSandbox, PodSandbox])
+def test_environment_type_is_the_sandbox_that_ran(sandbox: type) -> None:
+    document = trajectory(record(Outcome.SOLVED), [], b"", SETTINGS, {}, sandbox)
+    module, _, name = document["info"]["config"]["environment_type"].rpartition(".")
+    assert getattr(importlib.import_module(module), name) is sandbox
