@@ -4,7 +4,16 @@ swebench's own runner starts a container, applies the patch, runs `/bin/bash /ev
 and reads that. Here an `Execute` function does the first three in bubblewrap; everything that decides is
 swebench's: `make_test_spec` (which adds the exit code that its reader cross-checks), `get_eval_report` and
 `make_run_report`. The files of a run lie where the official runner puts them, below
-`<folder>/logs/run_evaluation/<run id>/`, so `swebench report` and other tools can read them.
+`<folder>/logs/run_evaluation/<run id>/`, with its run.json and, beside that, the tasks and the predictions. So swebench
+itself can judge the logs again, without a container (its program asks for a Docker daemon all the same):
+
+    cd <folder> && python -m swebench.harness.run_evaluation --rewrite_reports true --run_id <run id> \
+        --dataset_name logs/run_evaluation/<run id>/tasks.jsonl \
+        --predictions_path logs/run_evaluation/<run id>/preds.jsonl
+
+It counts what we do, but for tests that ran out of time: those are errors here and in its own runs, and unresolved once
+it judges their logs again. `swebench report <run id>` of version 5.0.2 takes every run for one of gold patches: it
+reads the control with gold patches, and of predictions it counts every instance as an error.
 
 The run id holds a hash of the predictions, the tasks and the harness: a verdict of another patch is never
 read. What is graded stays graded: a second run continues, and repeats only what failed for reasons of the
@@ -20,13 +29,14 @@ import locale
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.counts import Category, Verdict
-from lightning_smith.evaluation.predictions import Prediction, predictions_hash
+from lightning_smith.evaluation.predictions import Prediction, predictions_hash, write_predictions
 from lightning_smith.files import hash_json, read_json, write_atomic, write_json
 from lightning_smith.progress import Progress
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
@@ -151,6 +161,7 @@ class OfficialRun:
             if instance_id in self._predictions
             and (self._grade_empty or not self._predictions[instance_id].empty)
         ]
+        self._write_inputs()
         progress = Progress(label, len(chosen), unit="patches")
         graded = {}
         with ThreadPoolExecutor(max_workers=workers) as pool:
@@ -179,6 +190,19 @@ class OfficialRun:
             ).absolute()
         return read_json(path)
 
+    def _write_inputs(self) -> None:
+        """Leave what the official runner needs to judge this run's logs again."""
+        from swebench.harness.constants import LOG_RUN_METADATA
+
+        run = Path("logs/run_evaluation") / self.run_id
+        # In ASCII: swebench splits lines at every character that Unicode calls a line's end.
+        rows = "".join(json.dumps(task) + "\n" for task in self._tasks.values())
+        write_atomic(self.folder / run / "tasks.jsonl", rows)
+        write_predictions(self.folder / run / "preds.jsonl", self._predictions.values())
+        made = datetime.now(UTC).isoformat(timespec="seconds")
+        about = {"dataset": f"{run}/tasks.jsonl", "split": "test", "task_repo": None, "created_at": made}
+        write_json(self.folder / run / LOG_RUN_METADATA, about)
+
     def _grade_one(self, instance_id: str) -> Graded:
         folder = self._instance_folder(instance_id)
         known = self._known(folder, instance_id)
@@ -201,10 +225,10 @@ class OfficialRun:
         """The verdict of an earlier run with this run id."""
         ours_file = folder / OURS_FILE
         ours = Outcome(read_json(ours_file)["outcome"]) if ours_file.exists() else None
-        if (folder / "report.json").exists():
-            return Graded(read_json(folder / "report.json")[instance_id], None, ours)
         if (folder / FAILURE_FILE).exists():
             return Graded(None, read_json(folder / FAILURE_FILE)["reason"], ours)
+        if (folder / "report.json").exists():
+            return Graded(read_json(folder / "report.json")[instance_id], None, ours)
         return None
 
     def _run(self, folder: Path, instance_id: str) -> Graded:
