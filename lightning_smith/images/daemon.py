@@ -111,12 +111,16 @@ class Daemon(Closing):
         )
 
     def create(self, **settings: Any) -> str:
-        """Create a container, not started, that has our label and a name of its own; returns its id."""
+        """Create a container, not started, that has our label and a name of its own; returns its id.
+
+        Its environment has nothing of this user's Docker configuration, whose proxies may hold passwords.
+        """
         labels = {LABEL: _owner(os.getpid()), **settings.pop("labels", {})}
         settings.setdefault("command", ["none"])
         with self.asked(f"create a container of {settings['image']}"):
             name = f"{LABEL}-{uuid.uuid4().hex}"
-            return str(self.api.create_container(name=name, labels=labels, **settings)["Id"])
+            created = self.api.create_container(name=name, labels=labels, use_config_proxy=False, **settings)
+            return str(created["Id"])
 
     def remove(self, container: str) -> None:
         """Remove a container with what runs in it; one that is gone is no error."""

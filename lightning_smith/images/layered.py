@@ -207,6 +207,7 @@ def _build(daemon: Daemon, base: FoundImage, layer: AgentLayer, labels: dict[str
                 rm=True,
                 forcerm=True,
                 network_mode="none",
+                use_config_proxy=False,
             )
             ids = [
                 event["aux"]["ID"] for event in _refuse_errors(stream, what) if "ID" in event.get("aux", {})

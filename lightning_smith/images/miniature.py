@@ -164,7 +164,7 @@ class Builder:
             events = list(
                 self.daemon.api.build(
                     fileobj=file, custom_context=True, tag=tag, labels=labels, decode=True, rm=True, forcerm=True,
-                    network_mode="none",
+                    network_mode="none", use_config_proxy=False,
                 )
             )  # fmt: skip
         said = [line for event in events for line in event.get("stream", "").splitlines() if line.strip()]

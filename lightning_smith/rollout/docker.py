@@ -67,6 +67,9 @@ _READ_ONLY = (
 )
 """What belongs to the machine and, in the eyes of the kernel, to root, whom commands are even without capabilities."""
 
+CPUS = 2.0
+"""Seconds of processor time a second that a container may take, where the daemon has as many processors."""
+
 _SCRIPT_MB = 64
 """Room for a command's script, on a mount that no image has: an existing folder would keep its own mode."""
 
@@ -83,7 +86,7 @@ class DockerSandbox:
 
     images: DockerImages
     limits: ResourceLimits = field(default_factory=ResourceLimits)
-    cpus: float = 2.0
+    cpus: float = CPUS
 
     @property
     def daemon(self) -> Daemon:
@@ -97,14 +100,16 @@ class DockerSandbox:
         mapped. What killed processes of this machine left at the daemon is removed.
         """
         with daemon.asked("describe itself"):
-            driver = daemon.api.info()["Driver"]
+            info = daemon.api.info()
+        driver = info["Driver"]
         if not any(name in driver for name in _LAYERED):
             raise UserError(
                 f"the Docker daemon at {daemon.host} stores images with {driver}, under which a container's "
                 "programs can be changed while they run: start it with --storage-driver overlay2"
             )
         daemon.sweep()
-        return cls(DockerImages(daemon, copies), limits or ResourceLimits())
+        # The daemon refuses every container that asks for more processors than there are.
+        return cls(DockerImages(daemon, copies), limits or ResourceLimits(), min(CPUS, info["NCPU"]))
 
     def prepare(self, image_name: str) -> DockerImage:
         """Find an image, copy its repository and look into it, once; UserError if it cannot serve."""

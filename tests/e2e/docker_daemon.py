@@ -36,14 +36,17 @@ def docker_daemon() -> Iterator[Daemon]:
 
 
 @contextmanager
-def own_daemon(why: str, *options: str) -> Iterator[Daemon]:
-    """dockerd with its files and its socket in a folder of its own, without any network."""
+def own_daemon(why: str, *options: str, before: tuple[str, ...] = ()) -> Iterator[Daemon]:
+    """dockerd with its files and its socket in a folder of its own, without any network.
+
+    `before` are the words of a program that starts it, such as `taskset`.
+    """
     if shutil.which("dockerd") is None or os.getuid() != 0:
         give_up(
             f"{why}; root can have the tests start one where dockerd is installed (apt-get install docker.io)"
         )
     folder = Path(tempfile.mkdtemp(prefix="lightning-smith-docker-"))
-    command = ["dockerd", "--host", f"unix://{folder}/socket", "--pidfile", f"{folder}/pid"]
+    command = [*before, "dockerd", "--host", f"unix://{folder}/socket", "--pidfile", f"{folder}/pid"]
     command += ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/run"]
     command += ["--bridge", "none", "--iptables=false", "--ip6tables=false", *options]
     with (folder / "log").open("wb") as log:

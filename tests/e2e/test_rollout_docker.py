@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import time
@@ -18,6 +19,7 @@ from docker_daemon import Proxy, own_daemon
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.daemon import LABEL, Daemon, connect
+from lightning_smith.images.miniature import Builder
 from lightning_smith.rollout import container as container_module
 from lightning_smith.rollout.agent import Request, Stage, run_rollout
 from lightning_smith.rollout.bwrap import SandboxError
@@ -241,6 +243,48 @@ def test_storage_without_layers_is_refused(tmp_path: Path) -> None:
         pytest.raises(UserError, match=r"stores images with vfs.*--storage-driver overlay2"),
     ):
         DockerSandbox.find(own, tmp_path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_a_daemon_with_fewer_processors_than_a_container_gets(tmp_path: Path) -> None:
+    with own_daemon("asked for", before=("taskset", "-c", "0")) as own:
+        assert own.api.info()["NCPU"] == 1
+        name = docker_image.build(own, tmp_path / "build")
+        with open_workspace(DockerSandbox.find(own, tmp_path / "copies"), name, tmp_path / "ws") as workspace:
+            assert workspace.execute("echo alive", 60).output == b"alive\n"
+
+
+def test_proxies_of_the_users_configuration_stay_out_of_images_and_containers(
+    docker_image_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docker-py copies them, with their passwords, into what it creates and builds unless it is told not to."""
+    proxy = "http://user:s3cret@proxy.invalid:3128"
+    proxies = {"default": {"httpProxy": proxy, "httpsProxy": proxy, "noProxy": "s3cret.invalid"}}
+    (tmp_path / "config.json").write_text(json.dumps({"proxies": proxies}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with connect() as daemon:
+        direct = daemon.api.create_container(docker_image_name, ["none"])["Id"]
+        own = daemon.create(image=docker_image_name)
+        environments = [str(daemon.api.inspect_container(id)["Config"]["Env"]) for id in (direct, own)]
+        for container in (direct, own):
+            daemon.remove(container)
+        assert ["s3cret" in text for text in environments] == [True, False]
+        sandbox = DockerSandbox.find(daemon, tmp_path / "copies")
+        before = ours(daemon)
+        with open_workspace(sandbox, docker_image_name, tmp_path / "ws") as workspace:
+            (container,) = ours(daemon) - before
+            assert "s3cret" not in str(daemon.api.inspect_container(container)["Config"])
+            assert b"s3cret" not in workspace.execute("env", 60).output
+        (tmp_path / "context").mkdir()
+        builder = Builder(daemon, daemon.image(docker_image_name), tmp_path, tmp_path)
+        lines = [f"FROM {docker_image_name}", "RUN env > /seen"]
+        image = builder._docker_build(tmp_path / "context", lines, "acme/proxied", {}, "build")
+        docker_image.imported.add(image)
+        container = daemon.create(image=image)
+        stream, _ = daemon.api.get_archive(container, "/seen")
+        seen = b"".join(stream)
+        daemon.remove(container)
+        assert b"PATH=" in seen and b"s3cret" not in seen
 
 
 # ------------------------------------------------------------------------------------------------------ whole rollouts
