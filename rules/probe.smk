@@ -1,7 +1,7 @@
 """How difficult each candidate is for the base policy, and which ones training uses.
 
 INPUTS   {data}/candidates.parquet, images, the base policy
-OUTPUTS  {data}/probe/log.jsonl, {data}/{train_dataset_mixed,val_dataset_filtered}.jsonl
+OUTPUTS  {data}/probe/log{.jsonl,.settings.json}, {data}/{train_dataset_mixed,val_dataset_filtered}.jsonl
 """
 
 
@@ -12,7 +12,8 @@ rule probe:
         images=task_images("train"),
         environments=ROLLOUT_ENVIRONMENTS + SMITH,
     output:
-        f"{DATA}/probe/log.jsonl",
+        log=f"{DATA}/probe/log.jsonl",
+        settings=f"{DATA}/probe/log.settings.json",
     log:
         f"{LOGS}/probe/probe.log",
     benchmark:
@@ -38,14 +39,14 @@ rule probe:
     shell:
         "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
         " --seed {params.seed} --model {params.model:q} --model-name {params.name} --temperature {params.temperature}"
-        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images --work {params.work}/probe --logs {params.logs}/probe --log {params.work}/probe/live.jsonl"
-        " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output:q} 2>&1 | tee -i {log:q}"
+        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images --work {params.work}/probe --logs {params.logs}/probe"
+        " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output.log:q} 2>&1 | tee -i {log:q}"
 
 
 rule select_by_difficulty:
     """Choose training tasks from the probe log alone."""
     input:
-        rules.probe.output,
+        rules.probe.output.log,
     output:
         table=f"{DATA}/probe/selection.tsv",
         summary=f"{DATA}/probe/selection.json",

@@ -80,6 +80,7 @@ def main(argv: list[str] | None = None) -> None:
         timeout_s=args.timeout,
         workers=args.workers,
         max_invalid_fraction=args.max_invalid_fraction,
+        versions=executor.versions,
     )
     if args.control:
         run_control(args, settings, tasks)

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.files import write_jsonl
+from lightning_smith.files import write_json, write_jsonl
 from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.probe.rows import read_ids
 from lightning_smith.probe.run import ProbeSettings, draw_tasks, folder_revision, run_probe
@@ -39,10 +39,19 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--images", type=Path, required=True, help="folder of the images")
     add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
     add("--tests", default="image", help="backends.tests (default %(default)s)")
-    add("--work", type=Path, required=True, help="folder for services, trajectories and scratch trees")
+    add(
+        "--work",
+        type=Path,
+        required=True,
+        help="folder for the live log, which is read on a rerun under the same settings, services and trajectories",
+    )
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in --work)")
-    add("--log", type=Path, required=True, help="live log: one record a finished rollout, read on a rerun")
-    add("--out", type=Path, required=True, help="finished log, written last")
+    add(
+        "--out",
+        type=Path,
+        required=True,
+        help="finished log, written last; its settings go to the same name with .settings.json",
+    )
     add("--settings", type=json.loads, required=True, help="JSON of the agent's limits, as in config.yaml")
     add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
     add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
@@ -53,7 +62,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     exit_when_orphaned()
-    with stage_lock(args.log.parent, f"probe-{args.log.stem}"):
+    with stage_lock(args.work, "probe"):
         policy = PolicyServer(
             model_dir=args.model,
             model_name=args.model_name,
@@ -66,7 +75,6 @@ def main(argv: list[str] | None = None) -> None:
             workspace=args.workspace,
             tests=args.tests,
             work=args.work,
-            log=args.log,
             policy=policy,
             seed=args.seed,
             samples=args.samples,
@@ -79,6 +87,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         tasks = draw_tasks(read_ids(args.tasks), args.count or None, args.seed)[args.shard :: args.shards]
         records = run_probe(settings, tasks)
+        write_json(args.out.with_suffix(".settings.json"), settings.deciding())
         write_jsonl(args.out, (record.to_dict() for record in records))
         solved = sum(record.reward == 1.0 for record in records)
         print(f"{len(records)} rollouts of {len(tasks)} tasks, {solved} solved, in {args.out}")

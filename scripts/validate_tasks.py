@@ -14,8 +14,10 @@ from lightning_smith.backends import validation_rooms
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.process import exit_when_orphaned, stage_lock
+from lightning_smith.rollout.grading import GRADER_VERSION
 from lightning_smith.rollout.task import Grade
 from lightning_smith.rollout.validate import buggy_tasks, part_of, validate
+from lightning_smith.settings import settings_folder
 from lightning_smith.tasks.filters.decisions import read_decisions
 from lightning_smith.tasks.validation import ValidationLog, verdicts
 
@@ -44,7 +46,13 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--workers", type=int, default=2, help="test runs at a time (default %(default)s)")
     add("--retries", type=int, default=2, help="of a test run without a verdict (default %(default)s)")
     add("--max-invalid-fraction", type=float, default=0.0, help="may lack a verdict, 0..1 (default 0)")
-    add("--log", type=Path, required=True, help="live log: one record a test run, read on a rerun")
+    add(
+        "--log",
+        type=Path,
+        required=True,
+        help="live log: one record a test run, read on a rerun; kept in a folder beside it for each combination of the "
+        "settings that decide",
+    )
     add("--out", type=Path, required=True, help="finished log, written last")
     return parser.parse_args(argv)
 
@@ -64,10 +72,12 @@ def main(argv: list[str] | None = None) -> None:
             timeout_s=args.timeout,
             scratch=args.scratch,
         )
+        deciding = {"workspace": args.workspace, "grader": GRADER_VERSION, **rooms.depends_on}
+        folder = settings_folder(args.log.parent, deciding, stage="validate")
         records = validate(
             partial(buggy_tasks, args.shards, wanted),
             rooms,
-            ValidationLog(args.log),
+            ValidationLog(folder / args.log.name),
             runs=args.runs,
             workers=args.workers,
             total=len(wanted),

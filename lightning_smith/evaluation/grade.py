@@ -7,7 +7,7 @@ disk control("gold", settings, tasks, out)
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from lightning_smith.evaluation.harness import (
     OfficialRun,
     harness_name,
     make_verdicts,
-    run_name,
+    open_run,
 )
 from lightning_smith.evaluation.predictions import Prediction, read_predictions
 from lightning_smith.files import read_json, read_jsonl, sha256_file, write_json
@@ -31,7 +31,8 @@ from lightning_smith.rollout.outcome import RolloutRecord
 class GradeSettings:
     """Where the tests run and for how long; `work` gets the official runner's folders.
 
-    `cross_check` asks the grader of training about each patch. `executor` names the sandbox in tables.
+    `cross_check` asks the grader of training about each patch. `executor` names the sandbox in tables, `versions` say
+    what else of it and of `cross_check` decides a verdict.
     `timeout_s` limits the tests of one instance. If the machine keeps more than `max_invalid_fraction` of
     the patches from being graded, the stage fails instead of counting errors.
     """
@@ -44,6 +45,11 @@ class GradeSettings:
     workers: int = 2
     retries: int = 2
     max_invalid_fraction: float = 0.02
+    versions: Mapping[str, Any] = field(default_factory=dict)
+
+    def deciding(self) -> dict[str, Any]:
+        """The settings that decide a verdict, beside tasks, predictions and harness."""
+        return {"timeout_s": self.timeout_s, "executor": self.executor, **self.versions}
 
 
 def read_run(folder: Path, tasks_file: Path) -> dict[str, Any]:
@@ -86,7 +92,7 @@ def grade(
         label = f"{run['recipe']}-step-{run['step']}-sample-{sample}"
         official = OfficialRun(
             settings.work,
-            run_name(label, tasks, predictions, settings.timeout_s),
+            open_run(settings.work, label, tasks, predictions, **settings.deciding()),
             tasks,
             predictions,
             execute=settings.execute,
@@ -173,7 +179,7 @@ def control(
     }
     official = OfficialRun(
         settings.work,
-        run_name(f"control-{kind}", tasks, predictions, settings.timeout_s),
+        open_run(settings.work, f"control-{kind}", tasks, predictions, **settings.deciding()),
         tasks,
         predictions,
         execute=settings.execute,

@@ -40,6 +40,10 @@ from lightning_smith.evaluation.predictions import Prediction, predictions_hash,
 from lightning_smith.files import hash_json, read_json, write_atomic, write_json
 from lightning_smith.progress import Progress
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.settings import settings_folder
+
+RUNS = "logs/run_evaluation"
+"""Where the official runner puts its runs."""
 
 FAILURE_FILE = "failure.json"
 """Written beside the official files where the official runner leaves no report although the patch is at
@@ -110,17 +114,22 @@ def harness_name() -> str:
     return f"swebench {metadata.version('swebench')}"
 
 
-def run_name(
-    label: str, tasks: Sequence[Mapping[str, Any]], predictions: Mapping[str, Prediction], timeout_s: float
+def open_run(
+    folder: Path,
+    label: str,
+    tasks: Sequence[Mapping[str, Any]],
+    predictions: Mapping[str, Prediction],
+    **settings: Any,
 ) -> str:
-    """Run id: `label` and a hash of all that a verdict depends on."""
+    """Make the folder of a run below `folder` and return its run id: `label` and a hash of all that a verdict
+    depends on, which are predictions, tasks, the harness and the `settings`."""
     basis = {
         "predictions": predictions_hash(predictions),
-        "tasks": [dict(task) for task in tasks],
+        "tasks": hash_json([dict(task) for task in tasks]),
         "harness": harness_name(),
-        "timeout_s": timeout_s,
+        **settings,
     }
-    return f"{label}.{hash_json(basis)[:16]}"
+    return settings_folder(folder / RUNS, basis, stage=f"grade {label}", label=f"{label}.").name
 
 
 class OfficialRun:
@@ -219,7 +228,7 @@ class OfficialRun:
 
     def _instance_folder(self, instance_id: str) -> Path:
         model = self._predictions[instance_id].model.replace("/", "__")
-        return self.folder / "logs/run_evaluation" / self.run_id / model / instance_id
+        return self.folder / RUNS / self.run_id / model / instance_id
 
     def _known(self, folder: Path, instance_id: str) -> Graded | None:
         """The verdict of an earlier run with this run id."""

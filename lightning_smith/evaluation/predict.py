@@ -13,7 +13,7 @@ import hashlib
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged
 from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.settings import settings_folder
 
 AGENT_SETTINGS = (
     "max_turns",
@@ -96,11 +97,12 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
     """
     ids = [task["instance_id"] for task in tasks]
     dataset_sha256 = sha256_file(settings.dataset_file)
-    work = settings.work / _work_key(settings, dataset_sha256)
+    stage = f"predict {settings.recipe} step {settings.step}"
+    work = settings_folder(settings.work, _deciding(settings, dataset_sha256), stage=stage)
     log, patches = RolloutLog(work / "rollouts.jsonl"), Patches(work / "patches")
     patches.require(log.records())
     records = run_logged(
-        f"predict {settings.recipe} step {settings.step}",
+        stage,
         make_requests(settings, ids),
         log,
         lambda: _stack(settings, work, tasks),
@@ -219,13 +221,23 @@ def describe_machine() -> str:
     return f"{cores} {platform.machine()} cores, {memory:.0f} GiB of memory"
 
 
-def _work_key(settings: PredictSettings, dataset_sha256: str) -> str:
-    """Names the folder of the live files: rollouts made under other settings are never taken for these.
+def _deciding(settings: PredictSettings, dataset_sha256: str) -> dict[str, Any]:
+    """The settings that decide what a rollout leaves.
 
-    The number of instances and samples is left out, so that a larger evaluation goes on from a smaller one.
+    The number of instances and samples is left out, so that a larger evaluation goes on from a smaller one, and so is
+    what only rollouts with tests read.
     """
-    basis = {"settings": settings.shown(), "dataset": dataset_sha256, "revision": settings.policy.revision}
-    return hash_json(basis)[:12]
+    agent = asdict(AgentSettings.from_dict(settings.agent))
+    return {
+        "policy": settings.policy.deciding(),
+        "dataset_sha256": dataset_sha256,
+        "temperature": settings.temperature,
+        "context": settings.context,
+        "seed": settings.seed,
+        "agent": {name: value for name, value in agent.items() if name not in ("grade", "grading_timeout_s")},
+        "agent_class": settings.agent_class,
+        "workspace": settings.workspace,
+    }
 
 
 def _stack(settings: PredictSettings, work: Path, tasks: Sequence[Mapping[str, Any]]) -> Stack:

@@ -24,7 +24,7 @@ from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.bwrap import CPU_TIME_EXCEEDED, Limit
 from lightning_smith.rollout.grades import GradeStore, TestRun
-from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.grading import GRADER_VERSION, GraderError, decide, run_tests
 from lightning_smith.rollout.kinds import Room
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.stage import WALL_FACTOR
@@ -85,6 +85,15 @@ class SandboxExecutor:
     ) -> None:
         self._room, self._store = room, store
         self._timeout_s, self._retest_fraction, self._scratch = timeout_s, retest_fraction, scratch
+
+    @property
+    def versions(self) -> dict[str, Any]:
+        """What decides a verdict and an answer of `cross_check`, beside the time limit."""
+        return {
+            "executor_version": EXECUTOR_VERSION,
+            "grader": GRADER_VERSION,
+            "retest_fraction": self._retest_fraction,
+        }
 
     def __call__(self, row: Mapping[str, Any], script: str, patch: bytes) -> Execution:
         """Apply `patch` to the row's base commit and run `script`; an empty patch is not applied.

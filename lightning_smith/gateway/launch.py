@@ -77,6 +77,10 @@ class PolicyServer:
     routed_experts: bool = False
     threads: int = 1
 
+    def deciding(self) -> dict[str, str]:
+        """What decides the policy's answers."""
+        return {"model": self.model_name, "revision": self.revision, "dtype": self.dtype}
+
     def command(self, port: int) -> list[str]:
         """Command line that serves the policy at 127.0.0.1:`port`."""
         model = ["--model", str(self.model_dir.resolve()), "--model-name", self.model_name]

@@ -52,19 +52,6 @@ class RolloutLog:
         append_jsonl(self.path, [record.to_dict()])
         return True
 
-    def require(self, *, seeds: dict[RolloutKey, int], model: str, model_revision: str) -> None:
-        """Raise UserError if a valid record is of another run: another seed, model or revision of it."""
-        for key, record in self._records.items():
-            if not record.valid or key not in seeds:
-                continue
-            found = (record.seed, record.model, record.model_revision)
-            wanted = (seeds[key], model, model_revision)
-            if found != wanted:
-                raise UserError(
-                    f"{self.path} holds a rollout of {key[0]} with (seed, model, revision) {found}, this run "
-                    f"has {wanted}: give this run another log, or move that file away"
-                )
-
 
 def merge_logs(paths: Iterable[Path | str]) -> list[RolloutRecord]:
     """Records of several finished logs, sorted; raises UserError if a rollout is in them twice."""

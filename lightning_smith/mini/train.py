@@ -16,9 +16,11 @@ from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
 from lightning_smith.mini.trainer import GrpoLearner, WeightPush
 from lightning_smith.process import stage_lock
+from lightning_smith.rollout.grading import GRADER_VERSION
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.settings import settings_folder
 from lightning_smith.training.checkpoint import describe_files
-from lightning_smith.training.recipes import Recipe, settings_hash
+from lightning_smith.training.recipes import Recipe, deciding
 from lightning_smith.training.segments import Segment, reached, run_segment
 
 
@@ -68,6 +70,9 @@ def _describe_inputs(settings: TrainSettings) -> dict[str, Any]:
         "model_sha256": sha256_file(settings.model / "model.safetensors"),
         "tasks_sha256": sha256_file(settings.tasks),
         "agent": asdict(settings.agent),
+        "workspace": settings.workspace,
+        "tests": settings.tests,
+        "grader": GRADER_VERSION,
         "rollout_dtype": _rollout_dtype(settings.model),
     }
 
@@ -78,13 +83,17 @@ def _rollout_dtype(model: Path) -> str:
 
 
 def _segment(settings: TrainSettings, inputs: Mapping[str, Any]) -> Segment:
-    digest = settings_hash(settings.recipe, **inputs)
+    root = settings_folder(
+        settings.work / settings.name,
+        {"recipe": deciding(settings.recipe), **inputs},
+        stage=f"train {settings.name}",
+    )
     return Segment(
         name=settings.name,
         recipe=settings.recipe,
-        settings_hash=digest,
+        settings_hash=root.name,
         tasks=tuple(row["instance_id"] for row in read_jsonl(settings.tasks)),
-        root=settings.work / settings.name / digest,
+        root=root,
         rollout_timeout_s=settings.agent.deadline_s,
     )
 

@@ -7,8 +7,9 @@ run_probe(ProbeSettings(...), tasks) -> records, one a (task, sample), from the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json, sha256_file, write_jsonl
@@ -18,18 +19,22 @@ from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged
 from lightning_smith.probe.draw import seeded_order
 from lightning_smith.probe.rows import select_rows
+from lightning_smith.rollout.grading import GRADER_VERSION
 from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.settings import require_rows, settings_folder
 
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """What a probe needs; folders are made if absent, `agent_settings` are the limits of the agent loop."""
+    """What a probe needs; folders are made if absent, `agent_settings` are the limits of the agent loop.
+
+    `work` gets a folder for each combination of `deciding` settings: log, trajectories, scratch trees.
+    """
 
     tasks: Path
     images: Path
     work: Path
-    log: Path
     policy: PolicyServer
     agent_settings: AgentSettings
     seed: int
@@ -44,6 +49,19 @@ class ProbeSettings:
     """As in `StageSettings`."""
     agent: str = AGENT_CLASS
     environment: dict[str, str] = field(default_factory=dict)
+
+    def deciding(self) -> dict[str, Any]:
+        """The settings that decide what a rollout's record says, beside its task."""
+        return {
+            "policy": self.policy.deciding(),
+            "temperature": self.temperature,
+            "seed": self.seed,
+            "agent": asdict(self.agent_settings),
+            "agent_class": self.agent,
+            "workspace": self.workspace,
+            "tests": self.tests,
+            "grader": GRADER_VERSION,
+        }
 
 
 def draw_tasks(instance_ids: Sequence[str], count: int | None, seed: int) -> list[str]:
@@ -76,21 +94,21 @@ def probe_requests(tasks: Sequence[str], samples: int, seed: int, timeout_s: int
 
 
 def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutRecord]:
-    """Probe these tasks, going on from `settings.log`; one record a (task, sample), sorted.
+    """Probe these tasks, going on from the log of these settings; one record a (task, sample), sorted.
 
-    Raises UserError if the log is of another run (seed, policy), if services die, or if more rollouts than
+    Raises UserError if the log is of other rows of these tasks, if services die, or if more rollouts than
     allowed have no verdict.
     """
     requests = probe_requests(tasks, settings.samples, settings.seed, settings.agent_settings.deadline_s)
-    log = RolloutLog(settings.log)
-    seeds = {(request.instance_id, request.sample): request.seed for request in requests}
-    log.require(seeds=seeds, model=settings.policy.model_name, model_revision=settings.policy.revision)
+    rows = select_rows(settings.tasks, list(tasks))
+    work = settings_folder(settings.work, settings.deciding(), stage="probe")
+    require_rows(work, {row["instance_id"]: hash_json(row) for row in rows})
 
     def start() -> Stack:
         return Stack(
-            settings.work,
+            work,
             policy=settings.policy,
-            stage_file=write_stage_file(settings, tasks),
+            stage_file=write_stage_file(settings, work, rows),
             max_rollouts=settings.max_rollouts,
             train_temperature=settings.temperature,
             logs=settings.logs,
@@ -101,28 +119,28 @@ def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutReco
     return run_logged(
         "probe",
         requests,
-        log,
+        RolloutLog(work / "rollouts.jsonl"),
         start,
         retries=settings.retries,
         max_invalid_fraction=settings.max_invalid_fraction,
     )
 
 
-def write_stage_file(settings: ProbeSettings, tasks: Sequence[str]) -> Path:
+def write_stage_file(settings: ProbeSettings, work: Path, rows: Sequence[dict[str, Any]]) -> Path:
     """Write the probed rows and the settings that all agents read; returns the settings' path."""
-    rows = settings.work / "tasks.jsonl"
-    write_jsonl(rows, select_rows(settings.tasks, list(tasks)))
-    path = settings.work / "stage.json"
+    tasks = work / "tasks.jsonl"
+    write_jsonl(tasks, rows)
+    path = work / "stage.json"
     StageSettings(
-        tasks=rows.resolve(),
+        tasks=tasks.resolve(),
         images=settings.images.resolve(),
         workspace=settings.workspace,
         tests=settings.tests,
         model=settings.policy.model_name,
         agent=settings.agent_settings,
         model_revision=settings.policy.revision,
-        trajectories=(settings.work / "trajectories").resolve(),
-        scratch=(settings.work / "scratch").resolve(),
+        trajectories=(work / "trajectories").resolve(),
+        scratch=(work / "scratch").resolve(),
     ).write(path)
     return path
 

@@ -1,6 +1,6 @@
 """Trajectories in the format of mini-swe-agent 1.1, so that its inspector opens them.
 
-mini-extra inspect work/mini/probe/trajectories
+mini-extra inspect work/mini/probe/*/trajectories
 """
 
 from __future__ import annotations

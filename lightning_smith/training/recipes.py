@@ -1,4 +1,4 @@
-"""A training recipe: every number of one training run, checked, and hashed where it changes the result."""
+"""A training recipe: every number of one training run, checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import hash_json
 from lightning_smith.training.rewards import LengthPenalty
 
 Loss = Literal["per_rollout_mean", "cispo_per_rollout_mean"]
@@ -79,14 +78,9 @@ def parse_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
-def settings_hash(recipe: Recipe, **others: Any) -> str:
-    """12 hexadecimal digits over what changes the result: the recipe but for `NEUTRAL`, and `others`.
-
-    Callers give in `others` what is outside the recipe: hashes of the start model and the tasks, agent
-    limits.
-    """
-    relevant = {key: value for key, value in asdict(recipe).items() if key not in NEUTRAL}
-    return hash_json({"recipe": relevant, **others})[:12]
+def deciding(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's settings that decide what a step computes: all but `NEUTRAL`."""
+    return {key: value for key, value in asdict(recipe).items() if key not in NEUTRAL}
 
 
 def _convert(name: str, key: str, kind: str, value: Any) -> Any:

@@ -5,16 +5,18 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gateway_stack import AGENT, FOLDER, Mark, StubPolicy
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_jsonl, write_jsonl
+from lightning_smith.files import read_json, read_jsonl, write_jsonl
 from lightning_smith.probe.run import ProbeSettings, run_probe
 from lightning_smith.rollout.outcome import rollout_seed
 from lightning_smith.rollout.stage import AgentSettings
+from lightning_smith.settings import settings_folder
 
 pytestmark = pytest.mark.e2e
 
@@ -29,7 +31,6 @@ def settings(folder: Path, mark: Mark, **changes: object) -> ProbeSettings:
         "tasks": folder / "tasks.jsonl",
         "images": folder / "images",
         "work": folder / "work",
-        "log": folder / "live.jsonl",
         "policy": StubPolicy(),
         "agent_settings": AgentSettings(4, 64, 2000, 10, 525, 1, 15, "Fix.", "{problem_statement}"),
         "seed": 5,
@@ -63,7 +64,10 @@ def test_killed_probe_goes_on_without_repeating(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(RUN), str(tmp_path), mark.value, *names]
     environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
     first = subprocess.Popen(command, env=environment)
-    log = tmp_path / "live.jsonl"
+    log = (
+        settings_folder(tmp_path / "work", settings(tmp_path, mark).deciding(), stage="probe")
+        / "rollouts.jsonl"
+    )
     deadline = time.monotonic() + 60
     while not log.exists() or log.read_bytes().count(b"\n") < 5:
         assert time.monotonic() < deadline and first.poll() is None
@@ -80,11 +84,37 @@ def test_killed_probe_goes_on_without_repeating(tmp_path: Path) -> None:
     assert all(row["seed"] == rollout_seed(5, row["instance_id"], row["sample"]) for row in records)
     assert mark.processes() == []
     # With everything done no service starts.
-    (tmp_path / "work/logs/gateway.log").unlink()
+    (log.parent / "logs/gateway.log").unlink()
     assert len(run_probe(settings(tmp_path, mark), names)) == 24
-    assert not (tmp_path / "work/logs/gateway.log").exists()
-    with pytest.raises(UserError, match="give this run another log"):
-        run_probe(settings(tmp_path, mark, seed=6), names)
+    assert not (log.parent / "logs/gateway.log").exists()
+
+
+def logged(folder: Path) -> list[tuple[int, float, int]]:
+    """(turns, temperature, rollouts) of each of a probe's logs."""
+    found = []
+    for path in (folder / "work").glob("*/rollouts.jsonl"):
+        made = read_json(path.parent / "settings.json")
+        found.append((made["agent"]["max_turns"], made["temperature"], len(list(read_jsonl(path)))))
+    return sorted(found)
+
+
+def test_settings_changed_between(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mark, names = Mark(), [f"ok-{i}" for i in range(3)]
+    candidates(tmp_path, names)
+    probe = settings(tmp_path, mark, samples=2)
+    run_probe(probe, names[:2])
+    run_probe(replace(probe, agent_settings=replace(probe.agent_settings, max_turns=2)), names[:2])
+    assert logged(tmp_path) == [(2, 1.0, 4), (4, 1.0, 4)], "nothing made with 4 turns counts with 2"
+    assert "[probe] agent.max_turns is 2 instead of 4: what" in capsys.readouterr().err
+    run_probe(replace(probe, temperature=0.2, max_rollouts=4), names[:1])
+    assert logged(tmp_path) == [(2, 1.0, 4), (4, 0.2, 2), (4, 1.0, 4)]
+    # Back again, with more tasks and samples, and other knobs of speed: only what is new is run.
+    records = run_probe(replace(probe, samples=3, max_rollouts=2, retries=0), names)
+    assert logged(tmp_path) == [(2, 1.0, 4), (4, 0.2, 2), (4, 1.0, 9)] and len(records) == 9
+    # The same instance as another row.
+    write_jsonl(tmp_path / "tasks.jsonl", ({"instance_id": name, "patch": name} for name in names))
+    with pytest.raises(UserError, match=r"holds rollouts of ok-0 as another row .* move that folder away"):
+        run_probe(probe, names)
 
 
 def test_rollouts_without_verdict_fail_the_probe_but_keep_the_rest(tmp_path: Path) -> None:
@@ -96,4 +126,5 @@ def test_rollouts_without_verdict_fail_the_probe_but_keep_the_rest(tmp_path: Pat
         run_probe(settings(tmp_path, mark, retries=0, max_invalid_fraction=0.1), names)
     records = run_probe(settings(tmp_path, mark, retries=0, max_invalid_fraction=0.5), names)
     assert [record.valid for record in records] == [False] * 4 + [True] * 4
-    assert len([row for row in read_jsonl(tmp_path / "live.jsonl") if row["instance_id"] == "ok-1"]) == 4
+    (log,) = tmp_path.glob("work/*/rollouts.jsonl")
+    assert len([row for row in read_jsonl(log) if row["instance_id"] == "ok-1"]) == 4

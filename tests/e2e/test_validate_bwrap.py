@@ -273,18 +273,19 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
     names = ["right", "gold_fails", "empty_passes", "gold_is_garbage"]
     shard = write_release(tmp_path / "a.parquet", *names)
     write_decisions(tmp_path / "test_count.tsv", Decisions("test_count", {PREFIX + n: None for n in names}))
-    log, out = tmp_path / "live" / "0.jsonl", tmp_path / "validation" / "0.jsonl"
+    out = tmp_path / "validation" / "0.jsonl"
     command = [
         *(sys.executable, "scripts/validate_tasks.py", "--shards", str(shard)),
         *("--previous", str(tmp_path / "test_count.tsv"), "--runs", "3", "--timeout", "30"),
         *("--workspace", "bwrap", "--images", str(images), "--tests", "image"),
-        *("--scratch", str(tmp_path / "scratch"), "--log", str(log), "--out", str(out)),
+        *("--scratch", str(tmp_path / "scratch"), "--log", str(tmp_path / "live/0.jsonl"), "--out", str(out)),
     ]
     started = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not log.exists() or log.read_bytes().count(b"\n") < 5:
+    while not (logs := list(tmp_path.glob("live/*/0.jsonl"))) or logs[0].read_bytes().count(b"\n") < 5:
         assert started.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
+    (log,) = logs
     os.kill(started.pid, signal.SIGKILL)
     started.wait()
     kept = log.read_bytes()
@@ -298,6 +299,15 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
     assert len(seen) == len(set(seen)) == 24, "no run was made twice"
     assert "4 tasks: 1 empty_passes, 2 gold_fails, 1 valid" in again.stdout
     assert "/24 test runs" in again.stderr
+    other = [*command, "--timeout", "31", "--runs", "1"]
+    narrower = subprocess.run(other, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert (
+        "[validate] timeout_s is 31.0 instead of 30.0" in narrower.stderr
+        and "8/8 test runs, " in narrower.stderr
+    )
+    assert sorted(path.read_bytes().count(b"\n") for path in tmp_path.glob("live/*/0.jsonl")) == [8, 24]
+    again = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
+    assert "24/24 test runs, 0.0/s" in again.stderr, "the runs under the first settings count again"
 
     flags = ["--shards", str(shard), "--previous", str(tmp_path / "test_count.tsv"), "--runs", "3"]
     decisions = tmp_path / "validated.tsv"

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import psutil
@@ -31,8 +31,8 @@ def wait_for(condition: Callable[[], object], timeout_s: float, what: str) -> No
         time.sleep(0.1)
 
 
-def lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+def lines(paths: Iterable[Path]) -> int:
+    return sum(path.read_bytes().count(b"\n") for path in paths)
 
 
 def service(workflow: Workflow, words: str) -> psutil.Process | None:
@@ -56,16 +56,19 @@ def kill_service(workflow: Workflow, run: subprocess.Popen[bytes], words: str, n
 
 
 def test_a_killed_run_goes_on_and_a_living_one_holds_its_folder(workflow: Workflow) -> None:
-    live = workflow.work / "probe" / "live.jsonl"
+    def lives() -> list[Path]:
+        return list(workflow.work.glob("probe/*/rollouts.jsonl"))
+
     unserved = workflow.start("probe", log="unserved.log")
-    wait_for(lambda: lines(live) >= 4 or unserved.poll() is not None, 300, "four rollouts")
+    wait_for(lambda: lines(lives()) >= 4 or unserved.poll() is not None, 300, "four rollouts")
     kill_service(workflow, unserved, POLICY, "policy", "unserved.log")
 
     first = workflow.start("probe")
-    wait_for(lambda: lines(live) >= 12 or first.poll() is not None, 300, "more rollouts")
+    wait_for(lambda: lines(lives()) >= 12 or first.poll() is not None, 300, "more rollouts")
     assert first.poll() is None, (workflow.folder / "run.log").read_text()[-2000:]
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
+    (live,) = lives()
     kept = live.read_bytes()
 
     second = workflow.start("probe", log="second.log")

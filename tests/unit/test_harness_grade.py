@@ -6,6 +6,7 @@ uv run --frozen --project envs/eval --with pytest pytest tests/unit/test_harness
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,29 @@ def test_a_broken_machine_fails_the_stage_and_the_next_run_continues(tmp_path: P
     repaired = settings(tmp_path, **EXECUTIONS)
     grade(repaired, TASKS, run, folder)
     assert repaired.execute.calls == ["gold"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"executor": "Docker"}, "executor"),
+        ({"timeout_s": 61}, "timeout_s"),
+        ({"versions": {"grader": 8}}, "grader"),
+    ],
+)
+def test_verdicts_under_other_settings_are_made_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], named: str
+):
+    folder = tmp_path / "eval"
+    run = write_run(folder, samples=1)
+    first = replace(settings(tmp_path, **EXECUTIONS), versions={"grader": 7})
+    grade(first, TASKS, run, folder)
+    other = replace(first, execute=Scripted(**EXECUTIONS), **change)
+    grade(other, TASKS, run, folder)
+    assert sorted(other.execute.calls) == ["forged", "gold", "wrong"]  # type: ignore[attr-defined]
+    assert f"[grade dense-step-8-sample-0] {named} is" in capsys.readouterr().err
+    grade(first, TASKS, run, folder)
+    assert len(first.execute.calls) == 3, "the first run's verdicts count again"  # type: ignore[attr-defined]
 
 
 def test_predictions_for_other_data_are_refused(tmp_path: Path):

@@ -23,7 +23,7 @@ from lightning_smith.evaluation.harness import (
     OfficialRun,
     harness_name,
     make_verdicts,
-    run_name,
+    open_run,
 )
 from lightning_smith.evaluation.predictions import Prediction
 from lightning_smith.rollout.outcome import Outcome
@@ -97,7 +97,7 @@ def start(folder: Path, execute: Scripted, patches: Mapping[str, bytes], **more:
     ids = sorted(execute.executions)
     tasks = [task(instance_id) for instance_id in [*ids, "nobody"]]
     predictions = {key: Prediction(key, "org/model", patch) for key, patch in patches.items()}
-    name = run_name("test", tasks, predictions, 60)
+    name = open_run(folder, "test", tasks, predictions, timeout_s=60)
     return OfficialRun(folder, name, tasks, predictions, execute=execute, timeout_s=60, **more)
 
 

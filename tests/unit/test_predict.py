@@ -162,11 +162,26 @@ def test_a_second_run_repeats_only_what_failed(tmp_path: Path, monkeypatch: pyte
 def test_rollouts_of_other_settings_are_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     Services(OUTCOMES).install(monkeypatch)
     predict(settings(tmp_path), [task("fixed")])
-    for change in ({"temperature": 0.7}, {"policy": PolicyServer(tmp_path, "policy", revision="sha256:2")}):
+    changes = (
+        {"temperature": 0.7},
+        {"policy": PolicyServer(tmp_path, "policy", revision="sha256:2")},
+        {"policy": PolicyServer(tmp_path, "policy", revision="sha256:1", dtype="bfloat16")},
+        {"agent": {**AGENT, "max_turns": 5}},
+        {"agent": {**AGENT, "instance_template": "Please: {problem_statement}"}},
+        {"agent": {**AGENT, "grade_unsubmitted": True}},
+        {"workspace": "docker"},
+        {"seed": 4},
+    )
+    for change in changes:
         again = Services(OUTCOMES)
         again.install(monkeypatch)
         predict(settings(tmp_path, **change), [task("fixed")])
-        assert again.asked == [("fixed", 0), ("fixed", 1)]
+        assert again.asked == [("fixed", 0), ("fixed", 1)], change
+    for same in ({}, {"max_rollouts": 4, "retries": 0}, {"agent": {**AGENT, "grading_timeout_s": 16}}):
+        again = Services(OUTCOMES)
+        again.install(monkeypatch)
+        predict(settings(tmp_path, **same), [task("fixed")])
+        assert again.asked == [], same
 
 
 def test_too_many_failures_stop_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

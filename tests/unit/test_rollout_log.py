@@ -1,4 +1,4 @@
-"""The durable rollout log: torn lines, duplicates, records of another run."""
+"""The durable rollout log: torn lines, duplicates."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,16 +35,6 @@ def test_torn_line_is_cut(tmp_path: Path) -> None:
     assert log.done() == {("t", 0)}
     log.append(replace(RECORD, sample=1))
     assert log.path.read_bytes() == whole
-
-
-def test_records_of_another_run_are_refused(tmp_path: Path) -> None:
-    log = RolloutLog(tmp_path / "log.jsonl")
-    log.append(RECORD)
-    log.require(seeds={("t", 0): 7}, model="m", model_revision="r")
-    log.require(seeds={("other", 0): 1}, model="n", model_revision="r")
-    for seed, model, revision in ((8, "m", "r"), (7, "n", "r"), (7, "m", "s")):
-        with pytest.raises(UserError, match="give this run another log"):
-            log.require(seeds={("t", 0): seed}, model=model, model_revision=revision)
 
 
 def test_merged_logs_hold_each_rollout_once(tmp_path: Path) -> None:

@@ -85,7 +85,9 @@ def test_a_reached_step_only_gets_its_manifest(settings: TrainSettings, monkeypa
     assert json.loads(json.dumps(manifest))["settings_hash"] in manifest["checkpoint"]
 
 
-def test_other_tasks_model_or_agent_are_another_run(settings: TrainSettings, tmp_path: Path):
+def test_other_tasks_model_or_agent_are_another_run(
+    settings: TrainSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     def folder(changed: TrainSettings) -> Path:
         return train._segment(changed, train._describe_inputs(changed)).root
 
@@ -95,10 +97,15 @@ def test_other_tasks_model_or_agent_are_another_run(settings: TrainSettings, tmp
         replace(settings, tasks=tmp_path / "other.jsonl"),
         replace(settings, model=tiny_policy.write(tmp_path / "other", "moe", seed=1)),
         replace(settings, agent=replace(AGENT, max_turns=5)),
+        replace(settings, workspace="docker"),
+        replace(settings, tests="smith"),
         replace(settings, recipe=parse_recipe("moe", {**RECIPE, "learning_rate": 2e-4})),
     ]
+    capsys.readouterr()
     assert len({folder(variant) for variant in variants}) == len(variants)
-    assert folder(replace(settings, step=4)) == folder(settings)
+    assert "recipe.learning_rate is 0.0002 instead of 0.0001" in capsys.readouterr().err
+    assert folder(replace(settings, step=4, max_rollouts=4)) == folder(settings)
+    assert capsys.readouterr().err == ""
 
 
 def test_a_step_or_recipe_that_cannot_be_is_refused(settings: TrainSettings):
