@@ -15,8 +15,9 @@ A report that is the one kept already is answered and not kept again: an agent w
 
 from __future__ import annotations
 
+import hmac
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +51,21 @@ class Call:
     max_bytes: int
 
 
+def shows_key(headers: Sequence[tuple[bytes, bytes]], key: str) -> bool:
+    """Whether Agent Lightning's server would take a request for one with its key, whatever else it shows.
+
+    Of several headers with one name the server reads the first.
+    """
+    bearer = next((value for name, value in headers if name == b"authorization"), b"")
+    plain = next((value for name, value in headers if name == b"x-api-key"), b"")
+    return any(
+        hmac.compare_digest(shown, wanted)
+        for shown, wanted in ((bearer, b"Bearer " + key.encode()), (plain, key.encode()))
+    )
+
+
 def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The key or token of a request; RefusedError unless it has exactly one."""
+    """The token of a request; RefusedError unless it has exactly one."""
     found = [(name, value) for name, value in headers if name in (b"authorization", b"x-api-key")]
     if not found:
         raise RefusedError(401, "this gateway wants its key, or a rollout's token, as a bearer token")
