@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
+from lightning_smith.training.recipes import VERL_NAMES
 
 
 def active_recipes(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Recipes by name, without those that an overlay switched off with null."""
     return {name: recipe for name, recipe in config["recipes"].items() if recipe is not None}
+
+
+def recipe_settings(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a recipe as its trainer reads it.
+
+    verl gets the section `verl` with the recipe's own laid over it, another trainer neither.
+    """
+    recipe = {key: value for key, value in config["recipes"][name].items() if key != "verl"}
+    if config["backends"]["trainer"] != "verl":
+        return recipe
+    return recipe | {"verl": {**(config["verl"] or {}), **(config["recipes"][name]["verl"] or {})}}
 
 
 def check_references(config: dict[str, Any]) -> None:
@@ -23,6 +36,12 @@ def check_references(config: dict[str, Any]) -> None:
         raise UserError(
             f"config key probe.policy={config['probe']['policy']!r} is none of {', '.join(policies)}"
         )
+    for name, policy in policies.items():
+        if policy["revision"] and Path(policy["model"]).is_dir():
+            raise UserError(
+                f"config key policies.{name}.revision is a commit of a Hugging Face id, and {policy['model']} is a "
+                "folder: set it to null"
+            )
     for name, recipe in active_recipes(config).items():
         where = f"config key recipes.{name}"
         if recipe["policy"] not in policies:
@@ -39,6 +58,12 @@ def check_references(config: dict[str, Any]) -> None:
                 f"{where}.save_every={recipe['save_every']} does not divide checkpoint {late[0]}: "
                 "a live checkpoint would be missing at that step"
             )
+        for section, settings in (("verl", config["verl"]), (f"{where}.verl", recipe["verl"])):
+            for key in settings or {}:
+                if named := next((ours for ours, verl in VERL_NAMES.items() if key in verl), None):
+                    raise UserError(
+                        f"{section} sets {key}, for which the configuration has the key {named}: set that"
+                    )
         if recipe["router_replay"] and policies[recipe["policy"]]["kind"] != "moe":
             raise UserError(f"{where}.router_replay needs a policy of kind moe, not {recipe['policy']}")
 

@@ -9,6 +9,7 @@ import yaml
 
 from lightning_smith.backends import need, refuse_missing, refuse_unlike
 from lightning_smith.config import active_recipes, check_references, check_schema
+from lightning_smith.config import recipe_settings as recipe_of
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
 from lightning_smith.images.names import image_key
@@ -132,7 +133,7 @@ def agent_settings(wildcards):
 
 def recipe_settings(wildcards):
     """A recipe as JSON."""
-    return dump_json(RECIPES[wildcards.recipe])
+    return dump_json(recipe_of(config, wildcards.recipe))
 
 
 # What a stage with rollouts, and what the official grading, runs in beside the environment of the workflow.

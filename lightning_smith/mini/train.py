@@ -57,6 +57,16 @@ def train_segment(settings: TrainSettings) -> dict[str, Any]:
             f"recipe {settings.name}: async_rollouts={recipe.async_rollouts}, and the miniature trains "
             "synchronously: set it to 0"
         )
+    if recipe.rollout_correction:
+        raise UserError(
+            f"recipe {settings.name}: rollout_correction weighs the trainer's log-probabilities against the engine's, "
+            "and the miniature takes the engine's for the old ones: set it to null"
+        )
+    if recipe.updates_per_step > 1 or recipe.validate_every:
+        raise UserError(
+            f"recipe {settings.name}: the miniature makes one update a step and does not validate in between: set "
+            "updates_per_step to 1, and tasks_per_update and validate_every to null"
+        )
     inputs = _describe_inputs(settings)
     segment = _segment(settings, inputs)
     with stage_lock(segment.root, "train"):

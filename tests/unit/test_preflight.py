@@ -15,9 +15,10 @@ import yaml
 
 from lightning_smith import machines
 from lightning_smith.backends import AVAILABLE, USED_BY, refuse_missing, refuse_unlike
-from lightning_smith.config import active_recipes, check_references, check_schema
+from lightning_smith.config import active_recipes, check_references, check_schema, recipe_settings
 from lightning_smith.errors import UserError
 from lightning_smith.runlock import RunLock
+from lightning_smith.training.recipes import RolloutCorrection, parse_recipe
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
@@ -72,6 +73,13 @@ def set_key(config: dict[str, Any], path: str, value: Any) -> None:
         ("recipes.dense.evaluate", [0, 65], "step 65"),
         ("recipes.dense.save_every", 32, "save_every=32"),
         ("recipes.dense.router_replay", True, "recipes.dense.router_replay"),
+        ("recipes.moe.rollout_correction.level", "word", "recipes.moe"),
+        ("recipes.moe.updates_per_step", 0, "recipes.moe"),
+        ("verl.trainer nnodes", 2, "verl"),
+        ("verl", {"ppo.epochs": 2}, "verl"),
+        ("verl", {"trainer.save_freq": 32}, "verl sets trainer.save_freq, .* has the key save_every"),
+        ("recipes.moe.verl", {"data.train_batch_size": 8}, "recipes.moe.verl sets .* the key tasks_per_step"),
+        ("policies.dense.revision", "main", "policies.dense.revision"),
         ("probe.policy", "missing", "probe.policy"),
     ],
 )
@@ -81,6 +89,29 @@ def test_a_wrong_key_or_value_is_named(path: str, value: Any, named: str) -> Non
     with pytest.raises(UserError, match=named):
         check_schema(config, SCHEMA)
         check_references(config)
+
+
+def test_a_folder_has_no_revision(tmp_path: Path) -> None:
+    config = copy.deepcopy(PUBLISHED)
+    config["policies"]["dense"] |= {"revision": 40 * "a", "model": str(tmp_path)}
+    check_schema(config, SCHEMA)
+    with pytest.raises(UserError, match=r"policies\.dense\.revision .* is a folder: set it to null"):
+        check_references(config)
+
+
+@pytest.mark.parametrize("name", list(PUBLISHED["recipes"]))
+def test_a_recipe_is_carried_to_its_trainer_whole(name: str) -> None:
+    """verl is told what all recipes share and what this one sets; another trainer is told neither."""
+    for_verl = recipe_settings(PUBLISHED, name)
+    own, shared = PUBLISHED["recipes"][name]["verl"], PUBLISHED["verl"]
+    assert for_verl["verl"] == {**shared, **own} and own.keys() & for_verl["verl"].keys() == own.keys()
+    parsed = parse_recipe(name, for_verl)
+    assert parsed.verl == for_verl["verl"] and parsed.updates_per_step == 2 and parsed.tasks_per_update == 16
+    correction = RolloutCorrection("token", 2.0, False) if name == "moe" else None
+    assert parsed.rollout_correction == correction
+    mini = laid_over(PUBLISHED, yaml.safe_load((ROOT / "config/mini.yaml").read_text()))
+    if mini["recipes"][name]:
+        assert parse_recipe(name, recipe_settings(mini, name)).verl is None
 
 
 def host(monkeypatch: pytest.MonkeyPatch, **lacks: str | None) -> None:

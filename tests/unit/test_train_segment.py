@@ -114,3 +114,11 @@ def test_a_step_or_recipe_that_cannot_be_is_refused(settings: TrainSettings):
     recipe = parse_recipe("moe", {**RECIPE, "async_rollouts": 24})
     with pytest.raises(UserError, match="trains synchronously"):
         train_segment(replace(settings, recipe=recipe))
+    correction = {"level": "token", "threshold": 2.0, "bypass": False}
+    for changes, sentence in [
+        ({"rollout_correction": correction}, "rollout_correction .*: set it to null"),
+        ({"tasks_per_update": 2, "updates_per_step": 2}, "makes one update a step"),
+        ({"validate_every": 2}, "does not validate in between"),
+    ]:
+        with pytest.raises(UserError, match=sentence):
+            train_segment(replace(settings, recipe=parse_recipe("moe", {**RECIPE, **changes})))
