@@ -9,14 +9,18 @@ of the installed wheel, and the guard runs in its process, so that a request tak
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
+import httpx
 import hydra
 import structlog
 import uvicorn
 from agentlightning.server.app import create_app
+from fastapi import FastAPI
 from omegaconf import DictConfig
 
 from lightning_smith.errors import exit_on_user_error
@@ -31,6 +35,7 @@ from lightning_smith.gateway.admission import (
 )
 from lightning_smith.gateway.key import keep_out_of_logs, read_key
 from lightning_smith.gateway.tokens import Grant, Role, read
+from lightning_smith.rollout.chat import NOT_TEXT, encodable
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -39,6 +44,8 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOGGED_PATH_CHARACTERS = 200
+_MAY_HOLD_SURROGATES = re.compile(rb"\\[uU][dD][89a-fA-F]|\xed[\xa0-\xbf]")
+"""Escaped, or as bytes that json.loads takes although UTF-8 has none of them."""
 
 log = structlog.get_logger()
 
@@ -153,13 +160,64 @@ async def _answer(send: Send, status: int, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
+def keep_text_encodable(client: httpx.AsyncClient) -> None:
+    """Have a client answer with text where a policy's completion holds lone surrogates, and mark the choice.
+
+    The gateway can neither pass such a completion on nor list it among a rollout's events: both fail with 500, at
+    every attempt, since the rollout's seed draws the same completion again.
+    """
+    post = client.post
+
+    async def post_for_text(*arguments: Any, **options: Any) -> httpx.Response:
+        response = await post(*arguments, **options)
+        body = _as_text(response.content)
+        if body is None:
+            return response
+        return httpx.Response(
+            response.status_code,
+            headers={"content-type": response.headers.get("content-type", "")},
+            content=body,
+            request=response.request,
+        )
+
+    client.post = post_for_text
+
+
+def _as_text(body: bytes) -> bytes | None:
+    """A JSON body with U+FFFD for its lone surrogates and its choices marked; None if it has none, or is no JSON."""
+    if not _MAY_HOLD_SURROGATES.search(body):
+        return None
+    try:
+        raw = json.dumps(json.loads(body), ensure_ascii=False)
+    except ValueError:
+        return None
+    if (text := encodable(raw)) == raw:
+        return None
+    answer = json.loads(text)
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    for choice in choices if isinstance(choices, list) else ():
+        if isinstance(choice, dict):
+            choice[NOT_TEXT] = True
+    return json.dumps(answer).encode()
+
+
 @hydra.main(version_base=None, config_path="pkg://agentlightning.config", config_name="server")
 def main(config: DictConfig) -> None:
     """Serve until a signal; the same options of uvicorn as `agl-server`."""
     keep_out_of_logs()
     with exit_on_user_error():
         config.key = read_key(str(config.key or ""))
-        application = Guard(create_app(config), config.key)
+        gateway = create_app(config)
+        start = gateway.router.lifespan_context
+
+        @contextlib.asynccontextmanager
+        async def started(app: FastAPI) -> AsyncIterator[None]:
+            async with start(app):
+                keep_text_encodable(app.state.http_client)
+                yield
+
+        gateway.router.lifespan_context = started
+        application = Guard(gateway, config.key)
     uvicorn.run(application, host=str(config.host), port=int(config.port), workers=1, timeout_keep_alive=120)
 
 

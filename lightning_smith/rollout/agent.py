@@ -14,6 +14,7 @@ cannot post is left without events, and ends with an error.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import os
@@ -147,7 +148,10 @@ def run_rollout(
     *,
     on_message: Callable[[Message], None] = lambda message: None,
 ) -> Rollout:
-    """Run one rollout, grade it if asked, and write its trajectory; a machine's failure becomes `infra`."""
+    """Run one rollout, grade it if asked, and write its trajectory; a machine's failure becomes `infra`.
+
+    What was said and changed until then is kept, whatever fails.
+    """
     started_s = time.monotonic()
     rollout = Rollout(_empty_record(stage, request))
     try:
@@ -157,15 +161,22 @@ def run_rollout(
         _converse(rollout, stage, task, image, model, on_message)
         if request.grade:
             _grade(rollout, stage, task, image)
-        _stop_clock(rollout, started_s)
-        _write_trajectory(rollout, stage)
     except UserError as error:
         _fail(rollout, str(error))
     except Exception as error:
-        traceback.print_exc()  # goes to the controller's log
-        _fail(rollout, f"{type(error).__name__}: {error}")
+        _fail(rollout, _unforeseen(error))
     _stop_clock(rollout, started_s)
+    try:
+        _write_trajectory(rollout, stage)
+    except OSError as error:
+        _fail(rollout, f"the trajectory cannot be written: {error}")
     return rollout
+
+
+def _unforeseen(error: Exception) -> str:
+    """An error of this harness as a record's text; its traceback goes to the controller's log."""
+    traceback.print_exc()
+    return f"{type(error).__name__}: {error}"
 
 
 def _stop_clock(rollout: Rollout, started_s: float) -> None:
@@ -227,6 +238,9 @@ def _converse(
         if _counts(rollout, settings):
             _take_patch(rollout, workspace)
             rollout.left_out = workspace.left_out
+        elif rollout.ending is Ending.FAILURE:  # never graded: its trajectory alone has it
+            with contextlib.suppress(Exception):
+                rollout.patch = workspace.diff()
     if rollout.patch:
         rollout.record = replace(rollout.record, patch_sha256=hashlib.sha256(rollout.patch).hexdigest())
 
@@ -245,6 +259,11 @@ def _take_patch(rollout: Rollout, workspace: Workspace) -> None:
     except DiffRefusedError as error:
         rollout.patch_state = PatchState.REFUSED
         rollout.record = replace(rollout.record, error=str(error))
+    except (UserError, OSError):
+        raise
+    except Exception as error:  # what the commands left is more than this harness can read
+        rollout.patch_state = PatchState.REFUSED
+        rollout.record = replace(rollout.record, error=_unforeseen(error))
 
 
 def _keep(rollout: Rollout, episode: Episode) -> None:
@@ -288,13 +307,15 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) 
             )
         except GraderError as failure:
             tests, error = Outcome.GRADER_ERROR, str(failure)
+        except Exception as failure:
+            tests, error = Outcome.GRADER_ERROR, _unforeseen(failure)
     _decide(rollout, graded=True, tests=tests, error=error)
     rollout.record = replace(rollout.record, grade_s=round(time.monotonic() - started_s, 3))
 
 
 def _write_trajectory(rollout: Rollout, stage: Stage) -> None:
     folder, record = stage.settings.trajectories, rollout.record
-    if folder is None:
+    if folder is None or not rollout.messages:
         return
     document = trajectory(
         record,

@@ -20,6 +20,8 @@ from lightning_smith.errors import UserError
 Message = dict[str, Any]
 """`role` and `content`; what else is in it is not sent."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 REQUEST_TIMEOUT_S = 600.0
 RETRY_WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Waits between attempts, 30 s in all: what a gateway or an inference server takes to start again."""
@@ -53,6 +55,17 @@ class Reply:
     """Seconds from the request to the answer, waits included."""
     paused_s: float = 0.0
     """Seconds of that in which it waited for a gateway that was paused, restarting or out of order."""
+    is_text: bool = True
+    """False if the policy said something that UTF-8 cannot encode, which is U+FFFD in `content`."""
+
+
+def encodable(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate: JSON can hold these, but no server, file or shell takes them."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+NOT_TEXT = "not_text"
+"""Key of a choice, set by the gateway, whose content has U+FFFD for what UTF-8 cannot encode."""
 
 
 class Model(Protocol):
@@ -73,7 +86,7 @@ class ScriptedModel:
         content = next(self._replies, None)
         if content is None:
             raise ModelError("the scripted replies have run out: end them with the submission")
-        return Reply(content, finish_reason="stop")
+        return Reply(encodable(content), finish_reason="stop", is_text=encodable(content) == content)
 
 
 class ChatModel:
@@ -115,18 +128,21 @@ class ChatModel:
         if answer.status == 400 and _CONTEXT_FULL.search(answer.text):
             raise ContextOverflowError(answer.text[:300])
         body = answer.json()
-        choices = body.get("choices") if isinstance(body, dict) else None
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0].get("message"), dict):
-            raise ModelError(f"the policy's answer has no choices: {answer.text[:200]!r}")
-        usage = body.get("usage") or {}
-        return Reply(
-            content=choices[0]["message"].get("content") or "",
-            finish_reason=choices[0].get("finish_reason"),
-            prompt_tokens=int(usage.get("prompt_tokens") or 0),
-            completion_tokens=int(usage.get("completion_tokens") or 0),
-            wall_s=time.monotonic() - started_s,
-            paused_s=answer.paused_s,
-        )
+        try:
+            choice, usage = body["choices"][0], body.get("usage") or {}
+            said = choice["message"].get("content") or ""
+            content = encodable(said)
+            return Reply(
+                content=content,
+                finish_reason=choice.get("finish_reason"),
+                prompt_tokens=int(usage.get("prompt_tokens") or 0),
+                completion_tokens=int(usage.get("completion_tokens") or 0),
+                wall_s=time.monotonic() - started_s,
+                paused_s=answer.paused_s,
+                is_text=content == said and not choice.get(NOT_TEXT),
+            )
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+            raise ModelError(f"the policy's answer is no chat completion: {answer.text[:200]!r}") from None
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,14 @@ The same loop, limits and wording serve probe, training and evaluation.
 from __future__ import annotations
 
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lightning_smith.errors import UserError
 from lightning_smith.rollout.actions import Action, FormatError, parse_action
-from lightning_smith.rollout.chat import ContextOverflowError, Message, Model, Reply
+from lightning_smith.rollout.chat import ContextOverflowError, Message, Model, ModelError, Reply, encodable
 from lightning_smith.rollout.guard import Refusal, inspect
 from lightning_smith.rollout.outcome import Ending, Outcome, decide_outcome
 from lightning_smith.rollout.stage import AgentSettings
@@ -28,6 +29,9 @@ SUBMIT_COMMAND = f"echo {SUBMIT_MARK}"
 FORMAT_ERROR_TEMPLATE = (
     "{reason} Reply with exactly one block, closed by a line of its own:\n\n```bash\nyour command\n```"
 )
+
+
+NOT_TEXT = FormatError("The reply holds characters that cannot be encoded (lone surrogates).")
 
 
 @dataclass
@@ -73,7 +77,9 @@ def run_episode(
 ) -> Episode:
     """Run one conversation; never raises for what policy, services or sandbox do, but says so in `ending`.
 
-    `on_message` is called with each message as it is added.
+    Whatever else goes wrong between two replies is an error of this harness that the last reply met: it ends the
+    conversation as a limit does, so that what was done before counts by the same rules. `on_message` is called with
+    each message as it is added.
     """
     episode = _Conversation(task, workspace, model, settings, on_message)
     try:
@@ -82,6 +88,9 @@ def run_episode(
         episode.end(Ending.LIMIT, f"the conversation exceeds the policy's context: {error}")
     except (UserError, OSError) as error:
         episode.end(Ending.FAILURE, str(error))
+    except Exception as error:
+        traceback.print_exc()  # goes to the controller's log
+        episode.end(Ending.LIMIT, f"the harness failed at the last reply: {type(error).__name__}: {error}")
     return episode.result
 
 
@@ -104,7 +113,11 @@ class _Conversation:
         self.add("user", settings.instance_message(task.problem_statement))
 
     def add(self, role: str, content: str, **extra: object) -> None:
-        message: Message = {"role": role, "content": content, "extra": {"timestamp": time.time(), **extra}}
+        message: Message = {
+            "role": role,
+            "content": encodable(content),
+            "extra": {"timestamp": time.time(), **extra},
+        }
         self.result.messages.append(message)
         self.on_message(message)
 
@@ -129,7 +142,7 @@ class _Conversation:
     def turn(self) -> bool:
         """One reply and what follows from it; returns whether the conversation has ended."""
         reply = self.ask()
-        action = parse_action(reply.content)
+        action = parse_action(reply.content) if reply.is_text else NOT_TEXT
         self.add(
             "assistant",
             reply.content,
@@ -153,7 +166,12 @@ class _Conversation:
         return _submits(observation)
 
     def ask(self) -> Reply:
-        reply = self.model.reply(self.result.messages)
+        try:
+            reply = self.model.reply(self.result.messages)
+        except (ContextOverflowError, UserError, OSError):
+            raise
+        except Exception as error:
+            raise ModelError(f"the policy cannot be asked: {type(error).__name__}: {error}") from error
         self.result.turns += 1
         self.result.prompt_tokens += reply.prompt_tokens
         self.result.completion_tokens += reply.completion_tokens

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from lightning_smith.errors import UserError
+from lightning_smith.rollout.chat import encodable
 
 
 class Outcome(StrEnum):
@@ -42,7 +43,7 @@ class Ending(StrEnum):
 
     SUBMITTED = "submitted"
     LIMIT = "limit"
-    """Turns, time or context ran out."""
+    """Turns, time or context ran out, or the last reply met an error of the harness."""
     FORMAT = "format"
     """Too many replies without exactly one command."""
     REFUSALS = "refusals"
@@ -157,6 +158,8 @@ class RolloutRecord:
     harness_resolved: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.error is not None:  # may quote names of files, whose bytes need not be UTF-8
+            object.__setattr__(self, "error", encodable(self.error))
         if self.outcome in INVALID_OUTCOMES and self.reward is not None:
             raise ValueError(f"{self.instance_id}: a rollout that ended in {self.outcome} carries no reward")
 

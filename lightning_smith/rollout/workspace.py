@@ -18,10 +18,9 @@ from typing import Protocol, Self
 from lightning_smith.closing import Closing
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.bwrap import TREE, Bwrap, Completed
+from lightning_smith.rollout.chat import encodable
 from lightning_smith.rollout.diff import MAX_DIFF_BYTES, scan, take_diff
 from lightning_smith.rollout.scratch import remove_tree
-
-_REMOVED = "\ufffd"
 
 
 @dataclass(frozen=True)
@@ -154,12 +153,8 @@ def _cut(observation: Observation, chars: int) -> str:
     before = observation.output[:middle].decode("utf-8", "surrogateescape")
     after = observation.output[middle:].decode("utf-8", "surrogateescape")
     if not after and len(before) <= chars:
-        return _printable(before)
+        return encodable(before)
     head, tail = before[: chars // 2], (after or before)[-(chars - chars // 2) :]
     shown = len((head + tail).encode("utf-8", "surrogateescape"))
     left_out = len(observation.output) + observation.dropped_bytes - shown
-    return f"{_printable(head)}\n[... {left_out} bytes left out ...]\n{_printable(tail)}"
-
-
-def _printable(text: str) -> str:
-    return "".join(_REMOVED if "\udc80" <= char <= "\udcff" else char for char in text)
+    return f"{encodable(head)}\n[... {left_out} bytes left out ...]\n{encodable(tail)}"

@@ -36,6 +36,8 @@ class Handler(BaseHTTPRequestHandler):
             "finish_reason": "stop",
             "message": {"role": "assistant", "content": drawn[:16]},
         }
+        if FAULT == "surrogate":
+            choice["message"]["content"] = "\ud83d\ude00 \udce9"  # a character, and half of one
         answer = {"object": "chat.completion", "model": body["model"], "choices": [choice]}
         if FAULT != "no-token-ids":
             answer["prompt_token_ids"] = [1, 2, 3]

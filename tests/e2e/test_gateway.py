@@ -97,6 +97,17 @@ def test_samples_of_a_task_get_different_replies(stack: Stack) -> None:
     assert triplet["response_log_probs"] == [-1.0] * len(triplet["response_token_ids"])
 
 
+def test_completions_that_cannot_be_encoded_pass(tmp_path: Path, mark: Mark) -> None:
+    """Upstream's gateway answers such a completion with 500 at every attempt, and the list of its events as well."""
+    with make_stack(tmp_path, mark, policy=StubPolicy(fault="surrogate")) as stack:
+        (finished,) = run(stack, [RolloutRequest("chat-1", 0, 7)], keep_events=True)
+    assert (finished.record.outcome, finished.record.error) == (
+        Outcome.SOLVED,
+        "\U0001f600 \ufffd (not text)",
+    )
+    assert [event["event_type"] for event in finished.events].count("model_request") == 1
+
+
 def test_more_rollouts_than_the_window(stack: Stack) -> None:
     requests = [RolloutRequest(f"ok-{i // 4}", i % 4, i) for i in range(100)]
     finished = run(stack, requests)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import psutil
 import pytest
@@ -25,6 +25,7 @@ from processes import processes
 from lightning_smith.errors import UserError
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout import agent as agent_module
+from lightning_smith.rollout import loop as loop_module
 from lightning_smith.rollout.agent import Agent, Request, Rollout, Stage, open_stage, run_rollout
 from lightning_smith.rollout.bwrap import (
     Bwrap,
@@ -495,6 +496,40 @@ def test_what_never_submitted_is_graded_where_that_counts(
     assert record.patch_sha256 == (hashlib.sha256(rollout.patch).hexdigest() if command != "ls" else None)
     strict = roll_out(make_stage(folder, max_turns=1), command, sample=9, submit=False, grade=grade)
     assert (strict.record.outcome, strict.patch) == (Outcome.AGENT_LIMIT, b"")
+
+
+def test_an_error_of_the_harness_keeps_patch_turns_and_trajectory(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the policy did until then is graded like what a limit ended; an error of the grader is no verdict."""
+    stage = make_stage(folder, grade_unsubmitted=True)
+
+    def failing(*_: object, **__: object) -> NoReturn:
+        raise ValueError("cannot be read")
+
+    def roll(place: object, name: str, *commands: str) -> tuple[Outcome | None, str | None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, failing)
+            rollout = roll_out(stage, tiny_image.FIX, *commands, sample=10)
+        path = folder / "trajectories" / tiny_image.TASK / "10.traj.json"
+        document = json.loads(path.read_text())
+        assert document["info"]["rollout"]["record"]["outcome"] == rollout.record.outcome
+        assert rollout.record.trajectory_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert rollout.record.turns == (1 if name == "observation_text" else 3)
+        path.unlink()
+        patches.append(document["info"]["submission"])
+        return rollout.record.outcome, rollout.record.error
+
+    patches: list[str] = []
+    at_the_reply = "the harness failed at the last reply: ValueError: cannot be read"
+    assert roll(loop_module, "observation_text", "ls") == (Outcome.SOLVED, at_the_reply)
+    assert roll(agent_module, "run_tests", "ls") == (Outcome.GRADER_ERROR, "ValueError: cannot be read")
+    assert roll(BwrapWorkspace, "diff", "ls") == (Outcome.UNSOLVED, "ValueError: cannot be read")
+    assert all(tiny_image.FIXED_LINE in patch for patch in patches[:2]) and patches[2] == ""
+    # A policy that cannot be asked any more is no verdict, but what it did is in the trajectory.
+    lost = roll_out(stage, tiny_image.FIX, sample=11, submit=False)
+    assert (lost.record.outcome, lost.record.turns) == (Outcome.INFRA, 1)
+    assert tiny_image.FIXED_LINE in (folder / "trajectories" / tiny_image.TASK / "11.traj.json").read_text()
 
 
 def test_too_many_refused_commands_are_a_verdict(tmp_path: Path, folder: Path) -> None:

@@ -55,7 +55,8 @@ class Agent:
         answer = self.post(
             os.environ["AGL_OPENAI_BASE_URL"] + "/chat/completions", body, os.environ["AGL_KEY"]
         )
-        return answer["choices"][0]["message"]["content"]
+        (choice,) = answer["choices"]
+        return choice["message"]["content"] + (" (not text)" if choice.get("not_text") else "")
 
     def report(self, outcome: str, reply: str) -> None:
         solved = outcome == "solved"

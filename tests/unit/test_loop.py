@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -355,8 +356,12 @@ def test_a_connection_that_the_server_closed_is_opened_again(server: Server) -> 
             [(400, {}, {"message": "'max_tokens' is not supported with this model"})],
             "answered 400.*max_tokens",
         ),
-        ([(200, {}, {})], "no choices"),
-        ([(200, {}, {"choices": []})], "no choices"),
+        ([(200, {}, {})], "no chat completion"),
+        ([(200, {}, [])], "no chat completion"),
+        ([(200, {}, {"choices": []})], "no chat completion"),
+        ([(200, {}, {"choices": ["x"]})], "no chat completion"),
+        ([(200, {}, {"choices": [{"message": {"content": ["x"]}}]})], "no chat completion"),
+        ([(200, {}, {**answer(), "usage": {"prompt_tokens": "many"}})], "no chat completion"),
         ([(200, {}, b"<html>")], "no JSON"),
     ],
 )
@@ -367,6 +372,49 @@ def test_what_the_service_does_is_no_verdict(server: Server, answers: list[Any],
     server.answers = list(answers)
     settings = AgentSettings.from_dict(SETTINGS)
     assert run_episode(TASK, FakeWorkspace(), client(server), settings).outcome is Outcome.INFRA
+
+
+def test_a_reply_that_cannot_be_encoded_is_a_format_error(server: Server) -> None:
+    """Neither what is sent, nor what is kept, nor the record holds a lone surrogate; a pair is a character."""
+    broken, marked = answer(bash("echo \udce9 '\ud83d\ude00'")), answer(bash("echo \ufffd"))
+    marked["choices"][0]["not_text"] = True  # as the gateway marks what it could not pass on
+    server.answers = [(200, {}, body) for body in (broken, answer(bash("echo \ufffd")), marked, broken)]
+    workspace = FakeWorkspace()
+    settings = AgentSettings.from_dict(SETTINGS)
+    result = run_episode(
+        replace(TASK, problem_statement="broken: \ud800"), workspace, client(server), settings
+    )
+    assert result.outcome is Outcome.FORMAT_ERROR and result.turns == 4
+    assert result.error == "The reply holds characters that cannot be encoded (lone surrogates)."
+    assert workspace.commands == ["echo \ufffd"]
+    assert result.messages[2]["content"] == bash("echo \ufffd '\U0001f600'")
+    assert result.messages[1]["content"] == "broken: \ufffd"
+    for kept in (*(body for _, body, _ in server.asked), *result.messages):
+        json.dumps(kept, ensure_ascii=False).encode()
+
+
+def test_an_error_of_the_harness_keeps_what_was_done() -> None:
+    """What the policy said or left has met it: the rules of a limit hold. Where the policy is asked, they do not."""
+
+    class Failing(FakeWorkspace):
+        def execute(self, command: str, timeout_s: float) -> Observation:
+            if command == "fail":
+                raise ValueError("embedded null byte")
+            return super().execute(command, timeout_s)
+
+    result = episode([bash("edit"), bash("fail"), bash(SUBMIT_COMMAND)], Failing())
+    assert (result.outcome, result.turns, len(result.messages)) == (Outcome.AGENT_LIMIT, 2, 5)
+    assert result.error == "the harness failed at the last reply: ValueError: embedded null byte"
+
+    class Broken:
+        def reply(self, messages: list[dict[str, Any]]) -> Reply:
+            raise ValueError("no model")
+
+    result = run_episode(TASK, FakeWorkspace(), Broken(), AgentSettings.from_dict(SETTINGS))
+    assert (result.outcome, result.error) == (
+        Outcome.INFRA,
+        "the policy cannot be asked: ValueError: no model",
+    )
 
 
 def test_nobody_there_is_no_verdict(server: Server) -> None:
