@@ -37,6 +37,7 @@ LABELLED = (
     "e2e/test_import_images.py",
     "e2e/test_prune_images.py",
     "e2e/test_layered_pods.py",
+    "e2e/test_insecure_registries.py",
 )
 """Files that remove every image with the agent layer from the daemon: one process runs them."""
 

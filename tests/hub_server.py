@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 COMMIT = "e" * 40
+CHUNK_TOKEN = "/api/xet-read-token"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class HubServer:
 
     It answers as well as the proxy of any host, from its own files.
     `served` may differ from `announced`, whose hashes the headers give. `faults` are used up in order, by method.
+    With `chunk_service`, an address, clients that know chunked storage are sent there for a file's bytes; with an empty
+    one, they are refused the token for it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -53,6 +56,7 @@ class HubServer:
         self.served = dict(self.announced)
         self.faults: dict[str, list[Fault]] = {"HEAD": [], "GET": []}
         self.token: str | None = None
+        self.chunk_service: str | None = None
         self.requests: list[Request] = []
         server = self
 
@@ -88,6 +92,9 @@ class HubServer:
         if path.startswith("http://"):
             host, _, path = path.removeprefix("http://").partition("/")
             path = f"/{path}"
+        if path == CHUNK_TOKEN and self.chunk_service:
+            headers = {"X-Xet-Cas-Url": self.chunk_service, "X-Xet-Access-Token": "chunks"}
+            return self._send(handler, 200, {**headers, "X-Xet-Token-Expiration": "9999999999"})
         _, _, rest = path.partition("/blob/" if path.startswith("/blob/") else "/resolve/")
         revision, _, name = rest.partition("/")
         token = (handler.headers.get("Authorization") or "").removeprefix("Bearer ") or None
@@ -116,6 +123,8 @@ class HubServer:
             "X-Linked-Size": str(len(self.announced[name])),
             "X-Repo-Commit": COMMIT,
         }
+        if self.chunk_service is not None:
+            headers |= {"X-Xet-Hash": digest, "X-Xet-Refresh-Route": f"{self.endpoint}{CHUNK_TOKEN}"}
         return self._send(handler, 302, headers)
 
     def _send(self, handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str]) -> None:

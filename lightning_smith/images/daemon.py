@@ -24,6 +24,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from lightning_smith.closing import Closing
 from lightning_smith.errors import UserError
 from lightning_smith.images.names import ImageRef, image_key, spellings
+from lightning_smith.images.transport import InsecureHosts
 from lightning_smith.process import process_stat
 
 ANSWER_TIMEOUT_S = 120
@@ -95,6 +96,11 @@ class Daemon(Closing):
             OSError,
         ) as error:
             raise DockerError(f"the Docker daemon at {self.host} went away ({what}): {error}") from None
+
+    def insecure_hosts(self) -> InsecureHosts:
+        """Registries that the daemon may ask over HTTP."""
+        with self.asked("describe itself"):
+            return InsecureHosts(self.api.info())
 
     def image(self, image_name: str) -> FoundImage:
         """The image of a name, or of a key alone (`names.spellings`); DockerError with the command that pulls it."""

@@ -97,7 +97,7 @@ def tools(args: argparse.Namespace, images: int, plan: Path | None = None) -> It
         mirror=args.mirror,
         min_bytes_per_s=args.min_mb_per_s * 1e6,
     )
-    with connect(STALL_S) as daemon, Registries() as registries:
+    with connect(STALL_S) as daemon, Registries(insecure=daemon.insecure_hosts()) as registries:
         progress, stop = PullProgress(images), threading.Event()
         known = dict(read_known(args.table))
         planned = read_planned(plan) if plan and plan.is_file() else {}

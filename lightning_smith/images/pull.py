@@ -1,6 +1,6 @@
 """Pulling images: with retries that heed the registry, limits by size, and the digest that is required.
 
-    with connect(STALL_S) as daemon, Registries() as registries:
+    with connect(STALL_S) as daemon, Registries(insecure=daemon.insecure_hosts()) as registries:
         pulled = Puller(daemon, registries, known).pull("swebench/swesmith.x86_64.pypi_1776_boltons.d39cfd15")
 
 The registry is asked first: what it says of limits (429, Retry-After) does not reach a daemon's client, and an
@@ -24,6 +24,7 @@ from lightning_smith.images.known import KnownImage
 from lightning_smith.images.names import ORGANISATIONS, ImageRef, image_key, sources
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.registry import (
+    HUB,
     PLATFORM,
     AbsentError,
     Registries,
@@ -31,6 +32,7 @@ from lightning_smith.images.registry import (
     RemoteImage,
     through_mirror,
 )
+from lightning_smith.images.transport import distrust
 
 STALL_S = 600
 """How long the daemon may be silent while it pulls: the check of a large layer says nothing."""
@@ -291,6 +293,8 @@ def _pull_error(image_name: str, remote: RemoteImage, text: str) -> UserError:
     """What the daemon says of a failed pull, sorted by whether another try can help."""
     sentence = f"Docker failed to pull {image_name} from {remote.repository}: {text}"
     lower = text.lower()
+    if refusal := distrust(ImageRef.parse(remote.repository).host or HUB, text):
+        return refusal
     if _FULL in lower:
         return UserError(
             f"the disk of the Docker daemon is full (pull of {image_name}): free some space (docker system df)"

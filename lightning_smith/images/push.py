@@ -10,16 +10,20 @@ from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.layered import TAG, tags
 from lightning_smith.images.names import ImageRef
 from lightning_smith.images.pull import Retries
-from lightning_smith.images.registry import Registries, RegistryError
+from lightning_smith.images.registry import HUB, Registries, RegistryError
+from lightning_smith.images.transport import distrust
 
 
 class Pusher:
-    """Pushes images below one prefix (`host[:port][/path]`); usable from several threads."""
+    """Pushes images below one prefix (`host[:port][/path]`); usable from several threads.
+
+    Raises RegistryError or TrustError if the registry cannot be reached, before there is anything to push.
+    """
 
     def __init__(self, daemon: Daemon, registries: Registries, prefix: str, retries: Retries) -> None:
         self._daemon, self._registries, self._retries = daemon, registries, retries
         self._prefix = prefix.rstrip("/")
-        ImageRef.parse(f"{self._prefix}/x")
+        retries.run(self._prefix, lambda _: registries.reach(f"{self._prefix}/x"))
 
     def repository(self, image_name: str) -> str:
         """Where an image goes: the prefix and its own path, without its host."""
@@ -63,6 +67,8 @@ class Pusher:
 
 def _refusal(repository: str, text: str) -> UserError:
     lower = text.lower()
+    if refusal := distrust(ImageRef.parse(repository).host or HUB, text):
+        return refusal
     if any(word in lower for word in ("denied", "unauthorized", "no basic auth", "authentication required")):
         host = ImageRef.parse(repository).host or ""
         return UserError(f"there is no right to push to {repository}: log in (docker login {host})")

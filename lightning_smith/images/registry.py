@@ -3,8 +3,8 @@
     with Registries() as registries:
         about = registries.about("swebench/swesmith.x86_64.pypi_1776_boltons.d39cfd15")
 
-Speaks the distribution API (OCI distribution specification 1.1) over HTTPS, and plain HTTP to registries of this
-machine, as Docker does. Credentials come from the user's Docker configuration, credential helpers included.
+Speaks the distribution API (OCI distribution specification 1.1) over HTTPS, or as the Docker daemon does
+(`transport.py`). Credentials come from the user's Docker configuration, credential helpers included.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from docker.errors import DockerException
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.names import ImageRef
+from lightning_smith.images.transport import InsecureHosts, Transport
 
 PLATFORM = ("linux", "amd64")
 """What SWE-smith's and the evaluation set's images are made for."""
 
-_HUB = "docker.io"
+HUB = "docker.io"
 _HUB_API = "registry-1.docker.io"
 _INDEX = (
     "application/vnd.oci.image.index.v1+json",
@@ -89,17 +90,25 @@ class RemoteImage:
 
 def through_mirror(name: str, mirror: str | None) -> str:
     """The name of Docker Hub's image `name` at a mirror (`host[:port][/prefix]`); other hosts' stay."""
-    if mirror is None or ImageRef.parse(name).host not in (None, _HUB):
+    if mirror is None or ImageRef.parse(name).host not in (None, HUB):
         return name
-    return f"{mirror.rstrip('/')}/{name.removeprefix(_HUB + '/')}"
+    return f"{mirror.rstrip('/')}/{name.removeprefix(HUB + '/')}"
 
 
 class Registries:
-    """Asks registries; a context manager, usable from several threads."""
+    """Asks registries; a context manager, usable from several threads.
 
-    def __init__(self, docker_config: str | None = None, timeout_s: float = _TIMEOUT_S) -> None:
+    `insecure` are those that the daemon may ask over HTTP, by default this machine's own.
+    """
+
+    def __init__(
+        self,
+        docker_config: str | None = None,
+        timeout_s: float = _TIMEOUT_S,
+        insecure: InsecureHosts | None = None,
+    ) -> None:
         self._auth = docker.auth.load_config(docker_config)
-        self._client = httpx.Client(timeout=timeout_s, follow_redirects=True)
+        self._transport = Transport(timeout_s, insecure)
         self._tokens: dict[tuple[str, str], str] = {}
         self._lock = threading.Lock()
 
@@ -109,18 +118,23 @@ class Registries:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.close()
+        self._transport.close()
 
     def credentials(self, name: str) -> dict[str, str] | None:
         """`username` and `password` (or `identitytoken`) of the user's Docker configuration for an image's host."""
         host = ImageRef.parse(name).host
         try:
             with self._lock:  # a credential helper is a program: one at a time
-                return self._auth.resolve_authconfig(None if host in (None, _HUB) else host)
+                return self._auth.resolve_authconfig(None if host in (None, HUB) else host)
         except DockerException as error:
             raise UserError(
-                f"the credentials of {host or _HUB} cannot be read ({error}): repair ~/.docker/config.json"
+                f"the credentials of {host or HUB} cannot be read ({error}): repair ~/.docker/config.json"
             ) from None
+
+    def reach(self, repository: str) -> None:
+        """Ask the registry of a repository for anything; RegistryError or TrustError if that is not possible."""
+        ref = ImageRef.parse(repository)
+        self._send(ref, "/v2/", {})
 
     def about(self, name: str) -> RemoteImage:
         """Describe an image.
@@ -163,23 +177,23 @@ class Registries:
 
     def _get(self, ref: ImageRef, path: str) -> httpx.Response:
         host, repository = _place(ref)
-        url = f"{_scheme(host)}://{host}/v2/{repository}/{path}"
+        place = f"/v2/{repository}/{path}"
         headers = {"Accept": _ACCEPT}
         key = (host, repository)
         if key in self._tokens:
             headers["Authorization"] = self._tokens[key]
-        answer = self._send(ref, url, headers)
+        answer = self._send(ref, place, headers)
         challenge = answer.headers.get("WWW-Authenticate", "")
         if answer.status_code == 401 and (authorization := self._authorize(ref, challenge)):
             self._tokens[key] = authorization
-            answer = self._send(ref, url, {**headers, "Authorization": authorization})
+            answer = self._send(ref, place, {**headers, "Authorization": authorization})
         if answer.status_code == 200:
             return answer
         raise _refusal(ref, answer)
 
-    def _send(self, ref: ImageRef, url: str, headers: Mapping[str, str]) -> httpx.Response:
+    def _send(self, ref: ImageRef, place: str, headers: Mapping[str, str]) -> httpx.Response:
         try:
-            return self._client.get(url, headers=headers)
+            return self._transport.get(_place(ref)[0], place, headers)
         except httpx.HTTPError as error:
             raise RegistryError(
                 f"the registry of {ref.repository} cannot be asked ({error or type(error).__name__}): check the "
@@ -200,12 +214,12 @@ class Registries:
         try:
             if credentials and credentials.get("identitytoken"):
                 form = {"grant_type": "refresh_token", "refresh_token": credentials["identitytoken"]}
-                answer = self._client.post(
+                answer = self._transport.token(
                     asked["realm"], data={**query, **form, "client_id": "lightning-smith"}
                 )
             else:
                 headers = {"Authorization": login} if login else {}
-                answer = self._client.get(asked["realm"], params=query, headers=headers)
+                answer = self._transport.token(asked["realm"], params=query, headers=headers)
         except httpx.HTTPError as error:
             raise RegistryError(
                 f"the registry of {ref.repository} gives no token ({error or type(error).__name__}): check the network"
@@ -224,15 +238,10 @@ def _basic(credentials: Mapping[str, str] | None) -> str | None:
 
 
 def _place(ref: ImageRef) -> tuple[str, str]:
-    if ref.host is None or ref.host == _HUB:
-        path = ref.repository.removeprefix(f"{_HUB}/")
+    if ref.host is None or ref.host == HUB:
+        path = ref.repository.removeprefix(f"{HUB}/")
         return _HUB_API, path if "/" in path else f"library/{path}"
     return ref.host, ref.repository.removeprefix(f"{ref.host}/")
-
-
-def _scheme(host: str) -> str:
-    name = host.rpartition(":")[0] or host
-    return "http" if name == "localhost" or name.startswith("127.") else "https"
 
 
 def _for_platform(name: str, index: Mapping[str, Any]) -> str:

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import re
 import shutil
 import sys
+import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +33,8 @@ from lightning_smith.tasks.shard_table import known_sha256, read_table
 SUMS_FILE = "SHA256SUMS"
 TRIES = 5
 """Of one transfer, each from its beginning. Where a connection ends too soon, the client goes on by itself."""
+REPORT_EVERY_S = 15.0
+"""How often a transfer that goes on says how far it is."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -93,11 +99,14 @@ class HubSource:
         self.label = f"{dataset}@{revision}"
         try:
             import huggingface_hub
+            import huggingface_hub.constants
         except ImportError:
             raise UserError(
                 "huggingface_hub is not installed, which fetches the release: uv pip install huggingface_hub"
             ) from None
         self._hub = huggingface_hub
+        # Left alone, the chunk service's client tries for five minutes and says nothing.
+        os.environ.setdefault("HF_XET_CLIENT_RETRY_MAX_ATTEMPTS", "2")
 
     def announced_sha256(self, name: str) -> str | None:
         if self._offline():
@@ -120,22 +129,21 @@ class HubSource:
         cached = self._cached(name)
         if cached and sha256_file(cached) == sha256:
             return Path(shutil.copyfile(cached, folder / Path(name).name))
-        # A folder of our own, not the shared cache: there a damaged blob would be taken for whole ever after.
-        return Path(
-            self._call(
+
+        def download() -> str:
+            # A folder of our own, not the shared cache: there a damaged blob would be taken for whole ever after.
+            return self._hub.hf_hub_download(
+                self.dataset,
                 name,
-                lambda: self._hub.hf_hub_download(
-                    self.dataset,
-                    name,
-                    repo_type="dataset",
-                    revision=self.revision,
-                    local_dir=folder,
-                    cache_dir=folder / "cache",
-                    endpoint=self.endpoint,
-                ),
-                tries=TRIES,
+                repo_type="dataset",
+                revision=self.revision,
+                local_dir=folder,
+                cache_dir=folder / "cache",
+                endpoint=self.endpoint,
             )
-        )
+
+        with _reported(name, folder):
+            return Path(self._call(name, download, tries=TRIES))
 
     def _offline(self) -> bool:
         return self._hub.is_offline_mode()
@@ -156,15 +164,26 @@ class HubSource:
             ) as error:  # the client lets the errors of its HTTP library through, which changes
                 if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise
-                if tried == tries or not _is_transient(error):
-                    raise UserError(self._sentence(name, _first_line(error), _status(error))) from None
+                chunked = _is_of_chunk_service(error)
+                if tried == tries or not (chunked or _is_transient(error)):
+                    raise UserError(self._sentence(name, error)) from None
                 wait_s = 2.0 ** (tried - 1)
-                print(f"{name}: {_first_line(error)}; again in {wait_s:g} s", file=sys.stderr, flush=True)
+                again = f"again in {wait_s:g} s"
+                if chunked:  # as with HF_HUB_DISABLE_XET=1, which the client reads at its start alone
+                    self._hub.constants.HF_HUB_DISABLE_XET = True
+                    again += ", over plain HTTP instead of the hub's chunk service"
+                print(f"{name}: {_first_line(error)}; {again}", file=sys.stderr, flush=True)
                 time.sleep(wait_s)
         raise AssertionError("the last try returns or raises")
 
-    def _sentence(self, name: str, reason: str, status: int | None = None) -> str:
+    def _sentence(self, name: str, error: Exception | str) -> str:
+        reason = error if isinstance(error, str) else _first_line(error)
+        status = None if isinstance(error, str) else _status(error)
         remedy = "check data set, revision and network"
+        if isinstance(error, Exception) and _is_of_chunk_service(error):
+            remedy = (
+                "the hub's chunk service fails, so set HF_HUB_DISABLE_XET=1, which fetches over plain HTTP"
+            )
         match status:
             case 401 | 403:
                 remedy = "set HF_TOKEN to a token that may read it, or correct the data set's name"
@@ -199,6 +218,36 @@ def _is_transient(error: Exception) -> bool:
     if status is not None:
         return status >= 500 and type(error).__name__ == "HfHubHTTPError"
     return type(error).__module__.startswith("httpx")
+
+
+def _is_of_chunk_service(error: Exception) -> bool:
+    """Whether fetching by chunks (hf_xet) failed, of which the client lets plain RuntimeErrors and others through."""
+    frames = (frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__))
+    return type(error) is RuntimeError or "xet_get" in frames
+
+
+@contextmanager
+def _reported(name: str, folder: Path) -> Iterator[None]:
+    """Print now and then how much of a file has arrived below `folder`, so that a slow transfer is not a silent one."""
+    done = threading.Event()
+    started = time.monotonic()
+
+    def report() -> None:
+        while not done.wait(REPORT_EVERY_S):
+            sizes = []
+            for path in folder.rglob("*"):
+                with suppress(OSError):  # it was renamed meanwhile
+                    sizes.append(path.stat().st_size if path.is_file() else 0)
+            mb, seconds = sum(sizes) / 1e6, time.monotonic() - started
+            print(f"{name}: {mb:.1f} MB after {seconds:.0f} s", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 def download_shard(

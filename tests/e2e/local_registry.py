@@ -7,6 +7,7 @@ import http.client
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -50,7 +51,7 @@ class Fault:
 class FaultyProxy:
     """`host` is what images are named with; `faults` may be changed while it runs; `seen` has all requests."""
 
-    def __init__(self, upstream: int) -> None:
+    def __init__(self, upstream: int, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
         self.faults: list[Fault] = []
         self.seen: list[tuple[str, float, str | None]] = []
         self.sent_bytes = 0
@@ -72,9 +73,11 @@ class FaultyProxy:
 
             do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = _pass  # noqa: N815
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((address, 0), Handler)
         self._server.daemon_threads = True
-        self.host = f"127.0.0.1:{self._server.server_address[1]}"
+        self.host = f"{address}:{self._server.server_address[1]}"
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -145,6 +148,17 @@ def _chunks(handler: BaseHTTPRequestHandler) -> bytes:
 @contextmanager
 def faulty_registry(folder: Path) -> Iterator[FaultyProxy]:
     """Debian's docker-registry below `folder`, behind a proxy; skips where it is not installed."""
+    with registry(folder) as port:
+        proxy = FaultyProxy(port)
+        try:
+            yield proxy
+        finally:
+            proxy.close()
+
+
+@contextmanager
+def registry(folder: Path) -> Iterator[int]:
+    """Debian's docker-registry below `folder`, at a port of 127.0.0.1; skips where it is not installed."""
     program = shutil.which("docker-registry")
     if program is None:
         give_up("there is no docker-registry (apt-get install docker-registry)")
@@ -165,11 +179,7 @@ def faulty_registry(folder: Path) -> Iterator[FaultyProxy]:
             if process.poll() is not None or time.monotonic() > deadline_s:
                 pytest.fail(f"docker-registry does not start: {(folder / 'registry.log').read_text()}")
             time.sleep(0.05)
-        proxy = FaultyProxy(port)
-        try:
-            yield proxy
-        finally:
-            proxy.close()
+        yield port
     finally:
         process.terminate()
         process.wait(30)

@@ -6,17 +6,26 @@ import hashlib
 import json
 import os
 import random
+import re
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
+import huggingface_hub.constants
 import pytest
 from hub_server import COMMIT, Fault, HubServer
 from swe_smith_rows import make_row, write_shard
 
+from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, sha256_file
+from lightning_smith.process import free_port
+from lightning_smith.tasks import download
 from lightning_smith.tasks.shard_table import HEADER, read_table
 
 ROOT = Path(__file__).parents[2]
@@ -210,6 +219,90 @@ def test_a_run_that_gave_up_or_was_killed_leaves_nothing_in_the_way(
     assert_nothing_counts(tmp_path)
     assert run().returncode == 0
     assert_whole(tmp_path, folder)
+
+
+class Broken(BaseHTTPRequestHandler):
+    """Answers nothing but 500."""
+
+    def do_GET(self) -> None:
+        self.send_response(500)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("service", ["nobody listens", "answers 500", "gives no token"])
+def test_a_chunk_service_that_fails_is_gone_around(
+    server: HubServer, run: Run, tmp_path: Path, folder: Path, service: str
+) -> None:
+    broken = ThreadingHTTPServer(("127.0.0.1", 0), Broken)
+    threading.Thread(target=broken.serve_forever, daemon=True).start()
+    chunks = {
+        "nobody listens": f"http://127.0.0.1:{free_port()}",
+        "answers 500": f"http://127.0.0.1:{broken.server_port}",
+    }
+    server.chunk_service = chunks.get(service, "")
+    done = run()
+    broken.shutdown()
+    broken.server_close()
+    assert done.returncode == 0, done.stderr
+    assert_whole(tmp_path, folder)
+    assert server.bodies == [NAME]
+    (line,) = (line for line in done.stderr.split("\n") if "again in" in line)
+    assert line.startswith(f"{NAME}: ") and line.endswith(
+        "; again in 1 s, over plain HTTP instead of the hub's chunk service"
+    )
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_errors_of_the_chunk_client(
+    server: HubServer,
+    tmp_path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    times: int,
+) -> None:
+    """Such as they are raised by versions of the client that do not let themselves be switched to plain HTTP."""
+    said = "Data processing error: CAS service error : Error : single flight error: Real call failed"
+    real, tries, waits = huggingface_hub.hf_hub_download, [], []
+
+    def fetch(*arguments: Any, **options: Any) -> str:
+        tries.append(arguments)
+        if len(tries) <= times:
+            raise RuntimeError(said)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fetch)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", False)
+    monkeypatch.setattr(download.time, "sleep", waits.append)
+    out = tmp_path / "raw" / Path(NAME).name
+    source = download.HubSource("acme/release", COMMIT, server.endpoint)
+    if times == 2:
+        assert download.download_shard(source, NAME, out)
+        assert_whole(tmp_path, folder)
+    else:
+        with pytest.raises(UserError) as caught:
+            download.download_shard(source, NAME, out)
+        assert f"cannot fetch {NAME} of {SOURCE} (RuntimeError: {said})" in str(caught.value)
+        assert "set HF_HUB_DISABLE_XET=1" in str(caught.value)
+        assert_nothing_counts(tmp_path)
+    lines = [line for line in capsys.readouterr().err.split("\n") if "again in" in line]
+    assert len(lines) == len(waits) == (2 if times == 2 else 4)
+
+
+def test_a_long_transfer_says_how_far_it_is(
+    server: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(download, "REPORT_EVERY_S", 0.01)
+    source = download.HubSource("acme/release", COMMIT, server.endpoint)
+    download.download_shard(source, BIG, tmp_path / "raw" / Path(BIG).name)
+    assert re.search(rf"^{BIG}: \d+\.\d MB after \d+ s$", capsys.readouterr().err, re.MULTILINE)
 
 
 @pytest.mark.parametrize("listed", [True, False])
