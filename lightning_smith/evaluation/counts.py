@@ -40,8 +40,8 @@ class Verdict:
     """The verdict on one planned rollout; one line of verdicts.jsonl.
 
     `outcome` says how the rollout ended, by the names that training uses; None where no rollout was
-    recorded. `reason` tells the kinds of error apart. `ours` is what the grader of training makes of the same
-    test run; None where there was none.
+    recorded. `reason` tells the kinds of error apart. `ours` is what the grader of training makes of the patch; None
+    where no test ran. It has tested the patch itself if `tested`, and read the official log if not.
     """
 
     instance_id: str
@@ -51,6 +51,7 @@ class Verdict:
     outcome: Outcome | None
     reason: str | None = None
     ours: Outcome | None = None
+    tested: bool = False
 
     def __post_init__(self) -> None:
         if self.resolved != (self.category is Category.RESOLVED):
@@ -167,6 +168,10 @@ def read_evaluation(folder: Path | str, name: str) -> Evaluation:
     """Read counts.json and verdicts.jsonl of one evaluated checkpoint and check that they agree."""
     folder = Path(folder)
     summary = read_json(folder / "counts.json")
+    if not (summary.get("instances") and summary.get("samples")):
+        raise UserError(
+            f"{folder / 'counts.json'} is of no instance: predict on a data set that holds some, and grade"
+        )
     verdicts = read_verdicts(folder / "verdicts.jsonl")
     try:
         counts = count_categories(verdicts, instances=summary["instances"], samples=summary["samples"])

@@ -200,7 +200,7 @@ def control(
         ),
         "errors": {key: result.reason for key, result in sorted(graded.items()) if result.reason},
         "disagreements": {
-            key: result.ours.value
+            key: result.ours.outcome.value
             for key, result in sorted(graded.items())
             if result.ours and result.disputed
         },

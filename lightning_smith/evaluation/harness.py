@@ -79,9 +79,17 @@ class ExecutionError(Exception):
 Execute = Callable[[Mapping[str, Any], str, bytes], Execution]
 """Runs a task's eval script on its tree with a patch: (row, eval script, patch). Raises ExecutionError."""
 
-CrossCheck = Callable[[Mapping[str, Any], bytes, Execution, bool], Outcome | None]
-"""What the grader of training makes of a patch: (row, patch, its execution, whether it resolved
-officially)."""
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the grader of training makes of a patch, and whether it has tested it itself or read the official log."""
+
+    outcome: Outcome
+    tested: bool
+
+
+CrossCheck = Callable[[Mapping[str, Any], bytes, Execution, bool], Answer | None]
+"""Asks the grader of training about a patch: (row, patch, its execution, whether it resolved officially)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +102,7 @@ class Graded:
 
     report: Mapping[str, Any] | None
     reason: str | None
-    ours: Outcome | None
+    ours: Answer | None
     valid: bool = True
 
     @property
@@ -105,7 +113,7 @@ class Graded:
     @property
     def disputed(self) -> bool:
         """Whether the grader of training disagrees."""
-        return self.ours is not None and (self.ours is Outcome.SOLVED) != self.resolved
+        return self.ours is not None and (self.ours.outcome is Outcome.SOLVED) != self.resolved
 
 
 def harness_name() -> str:
@@ -233,9 +241,12 @@ class OfficialRun:
     def _known(self, folder: Path, instance_id: str) -> Graded | None:
         """The verdict of an earlier run with this run id."""
         ours_file = folder / OURS_FILE
-        ours = Outcome(read_json(ours_file)["outcome"]) if ours_file.exists() else None
+        ours = None
+        if ours_file.exists():
+            answer = read_json(ours_file)
+            ours = Answer(Outcome(answer["outcome"]), answer["tested"])
         if (folder / FAILURE_FILE).exists():
-            return Graded(None, read_json(folder / FAILURE_FILE)["reason"], ours)
+            return Graded(None, read_json(folder / FAILURE_FILE)["reason"], None)
         if (folder / "report.json").exists():
             return Graded(read_json(folder / "report.json")[instance_id], None, ours)
         return None
@@ -255,14 +266,14 @@ class OfficialRun:
         output = execution.log.decode("utf-8", "replace")
         if not execution.applied:
             write_atomic(folder / "run_instance.log", f"{APPLY_PATCH_FAIL}:\n{output}\n")
-            return self._failed(folder, PATCH_FAILED, self._ours(folder, instance_id, execution, False))
+            return self._failed(folder, PATCH_FAILED)
         log = f"{APPLY_PATCH_PASS}\nTest runtime: {execution.seconds:_.2f} seconds\n"
         write_atomic(folder / "run_instance.log", log)
         if execution.timed_out:
             output += f"\n\nTimeout error: {self._timeout_s:g} seconds exceeded."
         write_atomic(folder / "test_output.txt", output)
         if execution.timed_out:
-            return self._failed(folder, TIMED_OUT, self._ours(folder, instance_id, execution, False))
+            return self._failed(folder, TIMED_OUT)
         report = get_eval_report(
             test_spec=spec,
             prediction=prediction.to_dict(),
@@ -273,20 +284,20 @@ class OfficialRun:
         write_atomic(folder / "report.json", json.dumps(report, indent=4))
         return Graded(report[instance_id], None, ours)
 
-    def _ours(self, folder: Path, instance_id: str, execution: Execution, resolved: bool) -> Outcome | None:
+    def _ours(self, folder: Path, instance_id: str, execution: Execution, resolved: bool) -> Answer | None:
         """Ask the grader of training, and keep its answer for a resumed run."""
         if self._cross_check is None:
             return None
         patch = self._predictions[instance_id].patch
-        outcome = self._cross_check(self._tasks[instance_id], patch, execution, resolved)
-        if outcome is not None:
-            write_json(folder / OURS_FILE, {"outcome": outcome.value})
-        return outcome
+        answer = self._cross_check(self._tasks[instance_id], patch, execution, resolved)
+        if answer is not None:
+            write_json(folder / OURS_FILE, {"outcome": answer.outcome.value, "tested": answer.tested})
+        return answer
 
     @staticmethod
-    def _failed(folder: Path, reason: str, ours: Outcome | None) -> Graded:
+    def _failed(folder: Path, reason: str) -> Graded:
         write_json(folder / FAILURE_FILE, {"reason": reason})
-        return Graded(None, reason, ours)
+        return Graded(None, reason, None)
 
 
 CATEGORY_KEYS = {
@@ -343,7 +354,8 @@ def _verdict(
         category=category,
         outcome=record.outcome if record else None,
         reason=graded.reason if graded else None,
-        ours=graded.ours if graded else None,
+        ours=graded.ours.outcome if graded and graded.ours else None,
+        tested=bool(graded and graded.ours and graded.ours.tested),
     )
     match category:
         case Category.MISSING:

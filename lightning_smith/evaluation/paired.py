@@ -15,6 +15,13 @@ Sources of the formulas
 - Paired interval: A. Agresti, Categorical Data Analysis (3rd ed., 2013) section 11.1.1 (Wald interval of a
   difference of correlated proportions); for means of several samples the same formula is the normal
   interval of a mean.
+- Where all pairs are alike, that interval has no width, and the adjusted one stands in for it: A. Agresti, Y. Min,
+  Statistics in Medicine 24 (2005) 729-740: half a pair more in each cell.
+- Clustered interval: the jackknife over clusters with a t distribution of one degree of freedom less than clusters,
+  recommended where clusters are few: R. M. Bell, D. F. McCaffrey, Survey Methodology 28 (2002) 169-181; J. G.
+  MacKinnon, M. O. Nielsen, M. D. Webb, Journal of Econometrics 232 (2023) 272-299.
+- Distribution function of t with whole degrees of freedom: M. Abramowitz, I. Stegun, Handbook of Mathematical
+  Functions (1964) 26.7.3 and 26.7.4.
 - Percentile bootstrap: B. Efron, R. J. Tibshirani, An Introduction to the Bootstrap (1993) section 13.3.
 - Holm's correction: S. Holm, Scandinavian Journal of Statistics 6 (1979) 65-70.
 """
@@ -22,6 +29,7 @@ Sources of the formulas
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,6 +38,9 @@ from statistics import NormalDist
 from lightning_smith.errors import UserError
 
 RESAMPLES = 10_000
+
+_REPOSITORY = re.compile(r"(.+)\.[0-9a-f]{8}\..+|(.+__.+)-\d+")
+"""Ids of SWE-smith, owner__name.commit.kind, and of SWE-bench, owner__name-number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,9 @@ class Comparison:
     """A run against its base, on the instances that both graded.
 
     `gained` and `lost` count instances whose mean rose or fell. `normal` is the closed-form paired interval,
-    `bootstrap` the percentile interval over resampled instances. `p_value` is two-sided and exact.
+    `bootstrap` the percentile interval over resampled instances, None where all differences are alike. `clustered`
+    takes the `clusters` repositories of the instances as the units; None where ids do not name them, where there is
+    one, or where all of them differ alike. `p_value` is two-sided and exact.
     """
 
     pairs: int
@@ -76,7 +89,9 @@ class Comparison:
     lost: int
     difference: float
     normal: Interval
-    bootstrap: Interval
+    bootstrap: Interval | None
+    clusters: int
+    clustered: Interval | None
     p_value: float
     test: str
 
@@ -88,14 +103,45 @@ def critical_value(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def wilson(resolved: int, total: int, level: float = 0.95) -> Interval:
-    """Wilson's score interval of `resolved` out of `total` independent instances.
+def t_critical_value(degrees: int, level: float = 0.95) -> float:
+    """The t of a two-sided interval with so many degrees of freedom, 2.447 for 6 and a level of 0.95."""
+    if degrees < 1 or not 0 < level < 1:
+        raise ValueError(f"there is no t with {degrees} degrees of freedom at a level of {level}")
+    low, high = 0.0, 1.0
+    while _t_mass(high, degrees) < level:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_mass(middle, degrees) < level else (low, middle)
+    return high
+
+
+def _t_mass(t: float, degrees: int) -> float:
+    """Probability that a t with so many degrees of freedom lies between -t and t."""
+    angle = math.atan(t / math.sqrt(degrees))
+    odd = degrees % 2
+    term = math.cos(angle) if odd else 1.0
+    total = term if degrees > 1 else 0.0
+    for step in range(3 if odd else 2, degrees - 1, 2):
+        term *= (step - 1) / step * math.cos(angle) ** 2
+        total += term
+    return 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+
+
+def repository_of(instance_id: str) -> str | None:
+    """The repository that an id of SWE-smith or SWE-bench names, as `owner__name`; None for other ids."""
+    found = _REPOSITORY.fullmatch(instance_id)
+    return (found[1] or found[2]) if found else None
+
+
+def wilson(resolved: float | Fraction, total: int, level: float = 0.95) -> Interval:
+    """Wilson's score interval of `resolved` out of `total` independent instances; a part of one counts as a part.
 
     centre (p + z^2/2n) / (1 + z^2/n), half width z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n).
     """
     if not 0 <= resolved <= total or total == 0:
         raise ValueError(f"{resolved} of {total} is not a proportion")
-    z, p = critical_value(level), resolved / total
+    z, p = critical_value(level), float(resolved / total)
     scale = 1 + z * z / total
     centre = (p + z * z / (2 * total)) / scale
     half = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total)) / scale
@@ -109,15 +155,45 @@ def paired_normal(differences: Sequence[Fraction], level: float = 0.95) -> Inter
     """Closed-form interval of the mean of per-instance differences.
 
     d +- z sqrt(mean(d_i^2) - d^2) / sqrt(n). With one sample per instance, `gained` and `lost` discordant
-    pairs, this is (gained - lost)/n +- z sqrt(gained + lost - (gained - lost)^2 / n) / n.
+    pairs, this is (gained - lost)/n +- z sqrt(gained + lost - (gained - lost)^2 / n) / n. Where all differences are
+    alike, which says little of a width of 0, two pairs more are counted, one without a difference and half of one in
+    either direction.
     """
     n = len(differences)
     if n == 0:
         raise ValueError("no pairs")
-    mean = sum(differences, Fraction(0)) / n
-    variance = sum((d * d for d in differences), Fraction(0)) / n - mean * mean
+    total, squares = sum(differences, Fraction(0)), sum((d * d for d in differences), Fraction(0))
+    if len(set(differences)) == 1:
+        n, squares = n + 2, squares + 1
+    mean = total / n
+    variance = squares / n - mean * mean
     half = critical_value(level) * math.sqrt(variance / n)
-    return Interval(float(mean) - half, float(mean) + half)
+    return Interval(max(-1.0, float(mean) - half), min(1.0, float(mean) + half))
+
+
+def paired_clustered(differences: Mapping[str, Fraction], level: float = 0.95) -> tuple[int, Interval | None]:
+    """Number of repositories among these instances, and the interval of the mean difference with them as the units.
+
+    With n instances, G repositories, n_g instances in one of them and d_g the mean difference without these:
+    d +- t(G - 1) sqrt((G - 1) / G sum((d_g - d)^2)). None where an id names no repository, where there is one, or where
+    leaving any out changes nothing.
+    """
+    clusters: dict[str | None, list[Fraction]] = {}
+    for instance_id, difference in differences.items():
+        clusters.setdefault(repository_of(instance_id), []).append(difference)
+    if None in clusters:
+        return 0, None
+    count, n = len(clusters), len(differences)
+    if count == 1:
+        return 1, None
+    total = sum(differences.values(), Fraction(0))
+    mean = total / n
+    without = [(total - sum(part)) / (n - len(part)) for part in clusters.values()]
+    variance = Fraction(count - 1, count) * sum((left - mean) ** 2 for left in without)
+    if variance == 0:
+        return count, None
+    half = t_critical_value(count - 1, level) * math.sqrt(variance)
+    return count, Interval(max(-1.0, float(mean) - half), min(1.0, float(mean) + half))
 
 
 def mcnemar_exact(lost: int, gained: int) -> float:
@@ -175,10 +251,11 @@ def rate_interval(means: Sequence[Fraction], *, samples: int, seed: int, level: 
     """Interval of the resolved rate: Wilson with one sample per instance, else the bootstrap over instances.
 
     `means` holds one value for every instance of the evaluation. Rollouts that were not graded count as 0
-    in it, as they do in the official score, whose denominator is all instances.
+    in it, as they do in the official score, whose denominator is all instances. Where all values are alike, as when no
+    sample resolves, every resample is the same, and the interval is Wilson's over instances.
     """
-    if samples == 1:
-        return wilson(int(sum(means, Fraction(0))), len(means), level)
+    if samples == 1 or len(set(means)) == 1:
+        return wilson(sum(means, Fraction(0)), len(means), level)
     return bootstrap_mean(means, seed=seed, level=level)
 
 
@@ -207,7 +284,9 @@ def compare(base: GradedRun, other: GradedRun, *, seed: int = 0, level: float = 
             f"{base.name} and {other.name} have no graded instance in common: "
             "evaluate both on the same instances"
         )
-    differences = [other.resolved[key] - base.resolved[key] for key in common]
+    by_instance = {key: other.resolved[key] - base.resolved[key] for key in common}
+    differences = list(by_instance.values())
+    clusters, clustered = paired_clustered(by_instance, level)
     gained = sum(difference > 0 for difference in differences)
     lost = sum(difference < 0 for difference in differences)
     single = base.samples == other.samples == 1
@@ -219,7 +298,9 @@ def compare(base: GradedRun, other: GradedRun, *, seed: int = 0, level: float = 
         lost=lost,
         difference=float(sum(differences, Fraction(0)) / len(common)),
         normal=paired_normal(differences, level),
-        bootstrap=bootstrap_mean(differences, seed=seed, level=level),
+        bootstrap=bootstrap_mean(differences, seed=seed, level=level) if len(set(differences)) > 1 else None,
+        clusters=clusters,
+        clustered=clustered,
         p_value=mcnemar_exact(lost, gained) if single else sign_flip_exact(differences),
         test="exact McNemar" if single else "exact sign-flip",
     )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.evaluation.harness import Execution, ExecutionError
+from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
 from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.bwrap import CPU_TIME_EXCEEDED, Limit
@@ -40,6 +40,9 @@ _EXIT_CODE = re.compile(rb"^>>>>> Test Exit Code: (\d+)$", re.M)
 
 EXECUTOR_VERSION = 3
 """Part of every key of the store: raise it when the same patch could give another log."""
+
+CROSS_CHECK_VERSION = 2
+"""Raise it when `cross_check` could answer otherwise about the same patch."""
 
 KEEP_BYTES = 8_000_000
 """Kept of a test run's output from its start, and as much from its end."""
@@ -93,6 +96,7 @@ class SandboxExecutor:
             "executor_version": EXECUTOR_VERSION,
             "grader": GRADER_VERSION,
             "retest_fraction": self._retest_fraction,
+            "cross_check_version": CROSS_CHECK_VERSION,
         }
 
     def __call__(self, row: Mapping[str, Any], script: str, patch: bytes) -> Execution:
@@ -110,19 +114,24 @@ class SandboxExecutor:
 
     def cross_check(
         self, row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool
-    ) -> Outcome | None:
-        """The verdict of the grader of training; None if it could not run, or was not to.
+    ) -> Answer | None:
+        """The verdict of the grader of training on a patch whose tests ran to their end.
 
-        Of the patches that resolve officially, `retest_fraction` are tested once more by that grader, which
-        protects the test run from the patch; which ones depends on instance and patch alone. For any other
-        patch, its reader is asked about the official log.
+        Its reader is asked about the official log. Where that agrees that the patch resolves, `retest_fraction` of
+        these are tested once more by that grader, which protects the test run from the patch; which ones depends on
+        instance and patch alone. If it cannot run, its reader's answer stands.
         """
         task = RolloutTask.from_row({**row, "image_name": row["image"]})
-        if resolved:
+        read = self._read(task, execution)
+        if resolved and read is Outcome.SOLVED:
             draw = int(hash_json([task.instance_id, hashlib.sha256(patch).hexdigest()])[:8], 16) / 2**32
-            return self._decide(task, patch) if draw < self._retest_fraction else None
-        if not execution.applied or execution.timed_out:
-            return Outcome.UNSOLVED
+            tested = self._decide(task, patch) if draw < self._retest_fraction else None
+            if tested is not None:
+                return Answer(tested, tested=True)
+        return Answer(read, tested=False)
+
+    @staticmethod
+    def _read(task: RolloutTask, execution: Execution) -> Outcome:
         statuses = read_statuses(execution.log, task.tests)
         passed = all(statuses.get(test) in PASSING for test in task.tests)
         # The eval script's own line is the last one; what the tests print comes before it.

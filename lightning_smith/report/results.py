@@ -25,8 +25,8 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured row. `comparison` is None for the base; `p_holm` is corrected over the recipe's
-    checkpoints."""
+    """One measured row. `comparison` is None for the base; `p_holm` is corrected over all comparisons of the policy,
+    which share its base and stand in one table."""
 
     checkpoint: Checkpoint
     resolved: int
@@ -56,8 +56,8 @@ def make_rows(checkpoints: Iterable[Checkpoint], *, seed: int) -> list[Row]:
         (item.recipe, item.step): _against_base(item, bases, seed) for item in ordered if item.step > 0
     }
     corrected: dict[tuple[str, int], float] = {}
-    for recipe in {key[0] for key in comparisons}:
-        keys = sorted(key for key in comparisons if key[0] == recipe)
+    for policy in bases:
+        keys = [(item.recipe, item.step) for item in ordered if item.policy == policy and item.step > 0]
         corrected.update(zip(keys, holm(comparisons[key].p_value for key in keys), strict=True))
     return [_row(item, comparisons, corrected, seed) for item in ordered]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from lightning_smith.evaluation.counts import Category, count_outcomes
 from lightning_smith.evaluation.paired import Interval
+from lightning_smith.markdown import table
 from lightning_smith.report.published import PublishedRow
 from lightning_smith.report.results import Row, shared_settings
 
@@ -25,11 +26,11 @@ SIGNIFICANCE = 0.05
 """Where an exact p agrees with a 95 % interval that excludes 0."""
 
 
-def claim(row: Row, checkpoints_compared: int) -> str:
-    """What a comparison shows, in one sentence that claims nothing beyond its interval and its exact test.
+def claim(row: Row, comparisons: int) -> str:
+    """What a comparison shows, in one sentence that claims nothing beyond its intervals and its exact test.
 
-    The interval is a normal approximation: with few discordant pairs it can exclude 0 where the exact test
-    does not reject, and the sentence then says so.
+    `comparisons` is how many Holm's correction is over. The interval over instances is a normal approximation: with
+    few discordant pairs it can exclude 0 where the exact test does not reject, and the sentence then says so.
     """
     assert row.comparison is not None
     result, item = row.comparison, row.checkpoint
@@ -37,13 +38,19 @@ def claim(row: Row, checkpoints_compared: int) -> str:
     if result.normal.excludes_zero != (result.p_value < SIGNIFICANCE):
         inside += ", but the exact test does not agree, so nothing is claimed"
     corrected = ""
-    if checkpoints_compared > 1:
-        corrected = f", {p_text(row.p_holm)} after Holm's correction for {checkpoints_compared} checkpoints"
+    if comparisons > 1:
+        corrected = (
+            f", {p_text(row.p_holm)} after Holm's correction for the {comparisons} comparisons of this table"
+        )
+    clustered = ""
+    if result.clustered:
+        reach = "excludes 0" if result.clustered.excludes_zero else "includes 0"
+        clustered = f"; with {result.clusters} repositories as the units {span(result.clustered)}, {reach}"
     return (
         f"{item.recipe} step {item.step} against step 0: {points(result.difference)} points on "
         f"{result.pairs} paired instances; the 95 % interval, {span(result.normal)}, {inside} "
         f"({result.test} test: p {p_text(result.p_value)}{corrected}; "
-        f"{result.gained} instances better, {result.lost} worse)."
+        f"{result.gained} instances better, {result.lost} worse){clustered}."
     )
 
 
@@ -100,18 +107,33 @@ def render_markdown(
 def _measured(rows: Sequence[Row], policy: str) -> list[str]:
     lines = [f"## Measured: policy {policy}", "", _settings_line(rows), ""]
     head = ("recipe", "step", "trained examples", "resolved", "rate (95 % interval)")
-    head += ("difference to step 0, points (95 % paired interval)", "p", "p, Holm")
-    lines += _table(head, [_measured_cells(row) for row in rows], right=(1, 2, 3, 6, 7))
+    head += ("difference to step 0, points (95 % paired interval)", "the same by repository", "p", "p, Holm")
+    lines += _table(head, [_measured_cells(row) for row in rows], right=(1, 2, 3, 7, 8))
     compared = [row for row in rows if row.comparison]
-    for row in compared:
-        siblings = sum(other.checkpoint.recipe == row.checkpoint.recipe for other in compared)
-        lines.append(f"- {claim(row, siblings)}")
-    lines += [""] if compared else []
+    lines += [f"- {claim(row, len(compared))}" for row in compared]
+    lines += ["", _scope(compared), ""] if compared else []
     lines += [
         "What became of the rollouts: categories of the official report, then how the rollouts ended.",
         "",
     ]
     return [*lines, *_count_table(rows), _cross_check(rows), ""]
+
+
+def _scope(compared: Sequence[Row]) -> str:
+    """What intervals and tests are about, and what they are not."""
+    found = compared[0].comparison
+    assert found is not None
+    text = (
+        "The paired interval and the test take instances as independent: they are about this set of instances, and "
+        "about one training run a recipe. A rollout has the same seed at every checkpoint, by instance and sample."
+    )
+    if found.clusters > 1:
+        text += (
+            f" Instances of one repository resemble each other, so the column by repository takes the "
+            f"{found.clusters} repositories as the units (jackknife over them, t with {found.clusters - 1} degrees of "
+            "freedom): only where that interval excludes 0 is a difference to be expected of other repositories."
+        )
+    return text
 
 
 def _cross_check(rows: Sequence[Row]) -> str:
@@ -128,10 +150,11 @@ def _cross_check(rows: Sequence[Row]) -> str:
         for item, verdict in asked
         if verdict.disputed
     ]
+    tested = sum(verdict.tested for _, verdict in asked)
     listed = f": {'; '.join(disputed)}" if disputed else ""
     return (
-        f"The grader of training was asked about {len(asked)} of these patches and disagrees with swebench on "
-        f"{len(disputed)}{listed}."
+        f"The grader of training tested {tested} of the resolved patches again and read swebench's logs of "
+        f"{len(asked) - tested} patches; it disagrees with swebench on {len(disputed)}{listed}."
     )
 
 
@@ -166,6 +189,7 @@ def _measured_cells(row: Row) -> tuple[str, ...]:
         f"{row.resolved}/{row.total}",
         f"{percent(row.rate)} ({rate_span(row.interval)})",
         f"{points(result.difference)} ({span(result.normal)})" if result else "",
+        span(result.clustered) if result and result.clustered else "",
         p_text(result.p_value) if result else "",
         p_text(row.p_holm),
     )
@@ -269,14 +293,7 @@ def _published(published: Sequence[PublishedRow], datasets: Iterable[str]) -> li
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int]) -> list[str]:
-    """A Markdown table with the columns numbered in `right` aligned to the right."""
-    aligned = set(right)
-    rule = ["---:" if index in aligned else "---" for index in range(len(head))]
-    return [*(f"| {' | '.join(_escaped(cells))} |" for cells in (head, rule, *rows)), ""]
-
-
-def _escaped(cells: Iterable[str]) -> list[str]:
-    return [cell.replace("|", "\\|").replace("\n", " ") for cell in cells]
+    return [*table(head, rows, right=right), ""]
 
 
 def _plural(count: int, noun: str) -> str:
@@ -297,7 +314,17 @@ CSV_COLUMNS = (
         "rate_high",
     ),
     *("pairs", "gained", "lost", "difference", "difference_low", "difference_high", "bootstrap_low"),
-    *("bootstrap_high", "test", "p", "p_holm", "excludes_zero", *(f"n_{category}" for category in Category)),
+    *(
+        "bootstrap_high",
+        "repositories",
+        "repository_low",
+        "repository_high",
+        "test",
+        "p",
+        "p_holm",
+        "excludes_zero",
+        *(f"n_{category}" for category in Category),
+    ),
     *("harness", "dataset_sha256", "source"),
 )
 
@@ -341,8 +368,9 @@ def _measured_record(row: Row) -> dict[str, Any]:
         "difference": _exact(result.difference),
         "difference_low": _exact(result.normal.low),
         "difference_high": _exact(result.normal.high),
-        "bootstrap_low": _exact(result.bootstrap.low),
-        "bootstrap_high": _exact(result.bootstrap.high),
+        **_ends("bootstrap", result.bootstrap),
+        **({"repositories": result.clusters} if result.clustered else {}),
+        **_ends("repository", result.clustered),
         "test": result.test,
         "p": f"{result.p_value:.3g}",
         "p_holm": f"{row.p_holm:.3g}",
@@ -368,6 +396,12 @@ def _published_record(row: PublishedRow) -> dict[str, Any]:
         "source": row.source,
         **{key: value for key, value in optional.items() if value is not None},
     }
+
+
+def _ends(name: str, interval: Interval | None) -> dict[str, str]:
+    if interval is None:
+        return {}
+    return {f"{name}_low": _exact(interval.low), f"{name}_high": _exact(interval.high)}
 
 
 def _exact(value: float | Fraction) -> str:

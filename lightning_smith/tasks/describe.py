@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lightning_smith.evaluation.contamination import HEADER
+from lightning_smith.markdown import table
 from lightning_smith.tasks.funnel import FunnelRow
 
 PUBLISHED = {"empty statements": 18_033, "branch not in its image": 1_265}
@@ -60,7 +61,7 @@ def describe_data(
             "",
             "## Files",
             "",
-            *_table(("file", "bytes", "sha256"), [_file_row(file) for file in (*shards, candidates)]),
+            *table(("file", "bytes", "sha256"), [_file_row(file) for file in (*shards, candidates)]),
             "",
         ]
     )
@@ -70,12 +71,12 @@ def overlap_table(overlap: Sequence[Sequence[str]]) -> list[str]:
     """Lines that say what training tasks and evaluation set share; `overlap` as `contamination.read_overlaps` gives."""
     if not overlap:
         return ["No repository is in both sets."]
-    return _table([name.replace("_", " ") for name in HEADER], overlap)
+    return table([name.replace("_", " ") for name in HEADER], overlap)
 
 
 def funnel_table(funnel: Sequence[FunnelRow]) -> list[str]:
     """The ledger, as lines."""
-    return _table(("filter", "kept", "dropped", "reason"), [_funnel_row(row) for row in funnel])
+    return table(("filter", "kept", "dropped", "reason"), [_funnel_row(row) for row in funnel])
 
 
 def _languages(repositories: Mapping[str, int]) -> str:
@@ -105,7 +106,3 @@ def _funnel_row(row: FunnelRow) -> tuple[str, ...]:
 
 def _file_row(file: DataFile) -> tuple[str, ...]:
     return (file.name, f"{file.size:,}", file.sha256)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]

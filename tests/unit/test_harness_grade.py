@@ -16,7 +16,7 @@ from test_harness_official import FAILED, FIX, PASSED, Scripted, ran, task
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.counts import read_evaluation
 from lightning_smith.evaluation.grade import GradeSettings, control, grade, planned_tasks, read_run
-from lightning_smith.evaluation.harness import Execution, ExecutionError
+from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
 from lightning_smith.evaluation.predictions import Prediction, write_predictions
 from lightning_smith.files import read_json, sha256_file, write_json, write_jsonl
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
@@ -29,10 +29,10 @@ TASKS = [task(instance_id) for instance_id in IDS]
 GOLD, WRONG = ran(PASSED, 0), ran(FAILED, 1)
 
 
-def cross_check(row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool) -> Outcome:
+def cross_check(row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool) -> Answer:
     if row["instance_id"] == "forged":
-        return Outcome.TAMPERED
-    return Outcome.SOLVED if resolved else Outcome.UNSOLVED
+        return Answer(Outcome.TAMPERED, tested=True)
+    return Answer(Outcome.SOLVED if resolved else Outcome.UNSOLVED, tested=False)
 
 
 def record(instance_id: str, sample: int, outcome: Outcome | None) -> dict[str, Any]:
@@ -105,6 +105,9 @@ def test_a_checkpoint(tmp_path: Path):
         assert report["incomplete_ids"] == ["lost"]
     evaluation = read_evaluation(folder, "dense step 8")
     assert sorted(evaluation.run().resolved) == ["empty", "forged", "gold", "wrong"]
+    said = {(v.instance_id, v.ours, v.tested) for v in evaluation.verdicts if v.ours}
+    tampered, solved, unsolved = Outcome.TAMPERED, Outcome.SOLVED, Outcome.UNSOLVED
+    assert said == {("forged", tampered, True), ("gold", solved, False), ("wrong", unsolved, False)}
 
 
 def test_a_broken_machine_fails_the_stage_and_the_next_run_continues(tmp_path: Path):

@@ -18,6 +18,7 @@ from lightning_smith.evaluation.harness import (
     NOT_RUN,
     PATCH_FAILED,
     TIMED_OUT,
+    Answer,
     Execution,
     ExecutionError,
     OfficialRun,
@@ -191,19 +192,26 @@ def test_the_empty_control_runs_the_tests(tmp_path: Path):
 def test_our_verdict_survives_a_second_run(tmp_path: Path):
     asked = []
 
-    def cross_check(row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool) -> Outcome:
-        asked.append((row["instance_id"], patch, execution.applied, resolved))
-        return Outcome.TAMPERED
+    def cross_check(row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool) -> Answer:
+        asked.append((row["instance_id"], patch, resolved))
+        return Answer(Outcome.TAMPERED, tested=resolved)
 
-    corrupt = Execution(b"error", applied=False, timed_out=False, seconds=0.1)
     patches = {"a": FIX, "b": FIX}
-    first = start(tmp_path, Scripted(a=GOLD, b=corrupt), patches, cross_check=cross_check)
+    first = start(tmp_path, Scripted(a=GOLD, b=WRONG), patches, cross_check=cross_check)
     first.grade(workers=1)
-    assert asked == [("a", FIX, True, True), ("b", FIX, False, False)]
-    graded = start(tmp_path, Scripted(a=GOLD, b=corrupt), patches).grade(workers=1)
-    assert graded["a"].ours is graded["b"].ours is Outcome.TAMPERED
-    assert graded["a"].disputed
-    assert not graded["b"].disputed
+    assert asked == [("a", FIX, True), ("b", FIX, False)]
+    graded = start(tmp_path, Scripted(a=GOLD, b=WRONG), patches).grade(workers=1)
+    assert graded["a"].ours == Answer(Outcome.TAMPERED, tested=True) and graded["a"].disputed
+    assert graded["b"].ours == Answer(Outcome.TAMPERED, tested=False) and not graded["b"].disputed
+
+
+@pytest.mark.parametrize(("applied", "timed_out"), [(False, False), (True, True)])
+def test_nobody_is_asked_about_tests_that_did_not_end(tmp_path: Path, applied: bool, timed_out: bool):
+    """Both graders say the same of these, whatever they are: an agreement would mean nothing."""
+    execution = Execution(b"error", applied=applied, timed_out=timed_out, seconds=0.1)
+    cross_check: Any = None.__getattribute__  # called, it would fail
+    run = start(tmp_path, Scripted(a=execution), {"a": FIX}, cross_check=cross_check)
+    assert run.grade(workers=1)["a"].ours is None
 
 
 def test_no_predictions_at_all(tmp_path: Path):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.evaluation.harness import Execution, ExecutionError
+from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
 from lightning_smith.evaluation.sandbox import SandboxExecutor
 from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.grades import GradeStore
@@ -222,8 +222,10 @@ def test_some_resolved_patches_are_tested_again(tmp_path: Path):
         nowhere: Any = None
         executor = Asked(nowhere, GradeStore(tmp_path), 60, retest_fraction=fraction)
         row = ROW | {"instance_id": "a", "FAIL_TO_PASS": "[]", "PASS_TO_PASS": "[]"}
-        execution = Execution(b"", applied=True, timed_out=False, seconds=0.1)
-        return [n for n in range(400) if executor.cross_check(row, b"%d" % n, execution, True)]
+        execution = Execution(b">>>>> Test Exit Code: 0\n", applied=True, timed_out=False, seconds=0.1)
+        answers = [executor.cross_check(row, b"%d" % n, execution, True) for n in range(400)]
+        assert all(answer.outcome is Outcome.SOLVED for answer in answers if answer) and all(answers)
+        return [n for n, answer in enumerate(answers) if answer and answer.tested]
 
     assert (asked(0.0), asked(1.0)) == ([], list(range(400)))
     assert 70 < len(asked(0.25)) < 130 and asked(0.25) == asked(0.25)
@@ -235,26 +237,21 @@ def test_the_environment_is_the_image_s(sandbox: Bwrap, tmp_path: Path):
     assert executor(sandbox, tmp_path)(ROW, script, b"").log == b"/testbed/src 0 UTC\n"
 
 
+@pytest.mark.parametrize("resolved", [False, True])
 @pytest.mark.parametrize(
-    ("applied", "timed_out", "log", "ours"),
+    ("log", "ours"),
     [
-        (True, False, b"PASSED t.py::f\nPASSED t.py::p\n>>>>> Test Exit Code: 0\n", Outcome.SOLVED),
-        (True, False, b"PASSED t.py::f\nPASSED t.py::p\n>>>>> Test Exit Code: 1\n", Outcome.UNSOLVED),
-        (
-            True,
-            False,
-            b">>>>> Test Exit Code: 0\nPASSED t.py::f\n>>>>> Test Exit Code: 1\n",
-            Outcome.UNSOLVED,
-        ),
-        (True, False, b"FAILED t.py::f - assert\nPASSED t.py::p\n", Outcome.UNSOLVED),
-        (True, False, b"", Outcome.UNSOLVED),
-        (True, True, b"PASSED t.py::f\nPASSED t.py::p\n", Outcome.UNSOLVED),
-        (False, False, b"error: patch failed", Outcome.UNSOLVED),
+        (b"PASSED t.py::f\nPASSED t.py::p\n>>>>> Test Exit Code: 0\n", Outcome.SOLVED),
+        (b"PASSED t.py::f\nPASSED t.py::p\n>>>>> Test Exit Code: 1\n", Outcome.UNSOLVED),
+        (b">>>>> Test Exit Code: 0\nPASSED t.py::f\n>>>>> Test Exit Code: 1\n", Outcome.UNSOLVED),
+        (b"FAILED t.py::f - assert\nPASSED t.py::p\n", Outcome.UNSOLVED),
+        (b"", Outcome.UNSOLVED),
     ],
 )
-def test_our_reader_of_a_log_that_does_not_resolve(
-    applied: bool, timed_out: bool, log: bytes, ours: Outcome, sandbox: Bwrap, tmp_path: Path
-):
+def test_our_reader_of_an_official_log(log: bytes, ours: Outcome, resolved: bool, tmp_path: Path):
+    """It is asked about every log, also where no patch is to be tested again: a disagreement is never hidden."""
     row = ROW | {"instance_id": "a", "FAIL_TO_PASS": '["t.py::f"]', "PASS_TO_PASS": '["t.py::p"]'}
-    execution = Execution(log, applied=applied, timed_out=timed_out, seconds=0.1)
-    assert executor(sandbox, tmp_path).cross_check(row, b"x", execution, False) is ours
+    execution = Execution(log, applied=True, timed_out=False, seconds=0.1)
+    nowhere: Any = None
+    reader = SandboxExecutor(nowhere, GradeStore(tmp_path), 60, retest_fraction=0.0)
+    assert reader.cross_check(row, b"x", execution, resolved) == Answer(ours, tested=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from fractions import Fraction
 
@@ -16,9 +17,12 @@ from lightning_smith.evaluation.paired import (
     compare,
     holm,
     mcnemar_exact,
+    paired_clustered,
     paired_normal,
     rate_interval,
+    repository_of,
     sign_flip_exact,
+    t_critical_value,
     wilson,
 )
 
@@ -137,8 +141,8 @@ def test_several_samples_are_averaged_per_instance():
 def test_rate_interval_by_samples():
     one = [Fraction(int(index < 239)) for index in range(500)]
     assert rate_interval(one, samples=1, seed=0) == wilson(239, 500)
-    two = [Fraction(1, 2)] * 10
-    assert rate_interval(two, samples=2, seed=0) == Interval(0.5, 0.5)
+    two = [Fraction(1, 2)] * 9 + [Fraction(1)]
+    assert rate_interval(two, samples=2, seed=0) == bootstrap_mean(two, seed=0)
 
 
 def test_instances_graded_in_one_run_are_left_out_and_counted():
@@ -181,3 +185,121 @@ def test_interval_ends():
         paired_normal([])
     with pytest.raises(ValueError, match="no values"):
         bootstrap_mean([], seed=0)
+
+
+@pytest.mark.parametrize(
+    ("degrees", "value"),
+    [
+        (1, 12.706205),
+        (2, 4.302653),
+        (3, 3.182446),
+        (5, 2.570582),
+        (6, 2.446912),
+        (11, 2.200985),
+        (200, 1.971896),
+    ],
+)
+def test_critical_values_of_t(degrees: int, value: float):
+    """Of the printed tables."""
+    assert t_critical_value(degrees) == pytest.approx(value, abs=2e-6)
+    assert t_critical_value(degrees, 0.99) > value
+
+
+def test_the_density_of_t_integrates_to_its_level():
+    """Independent of the series: Simpson's rule over the density itself."""
+    for degrees in (4, 7):
+        scale = math.gamma((degrees + 1) / 2) / math.gamma(degrees / 2) / math.sqrt(degrees * math.pi)
+        end, parts = t_critical_value(degrees, 0.9), 2000
+        heights = [
+            scale * (1 + (end * i / parts) ** 2 / degrees) ** (-(degrees + 1) / 2) for i in range(parts + 1)
+        ]
+        area = (
+            end / parts / 3 * (heights[0] + heights[-1] + 4 * sum(heights[1::2]) + 2 * sum(heights[2:-1:2]))
+        )
+        assert 2 * area == pytest.approx(0.9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("instance_id", "repository"),
+    [
+        ("django__django-11099", "django__django"),
+        ("scikit-learn__scikit-learn-10297", "scikit-learn__scikit-learn"),
+        ("pypi__cachetools.30ac523a.func_pm_cmp_change__0481704b", "pypi__cachetools"),
+        ("oauthlib__oauthlib.1fd52536.combine_file__09vlzwgc", "oauthlib__oauthlib"),
+        ("pallets__web.py.1fd52536.pr_1", "pallets__web.py"),
+        ("i7", None),
+    ],
+)
+def test_the_repository_of_an_id(instance_id: str, repository: str | None):
+    assert repository_of(instance_id) == repository
+
+
+def clustered_differences(seed: int) -> dict[str, Fraction]:
+    """Differences of instances in seven repositories of unlike size and level."""
+    draw = random.Random(seed)
+    sizes = (29, 36, 30, 28, 28, 32, 17)
+    return {
+        f"o__r{number}-{index}": Fraction(draw.choice((-1, 0, 0, 1)) + (draw.random() < number / 9), 2)
+        for number, size in enumerate(sizes)
+        for index in range(size)
+    }
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_clustered_interval_is_the_cluster_robust_one_of_a_regression_on_a_constant(seed: int):
+    """By another way: residuals summed by cluster and freed of the cluster's leverage (CR3 of Bell and McCaffrey)."""
+    differences = clustered_differences(seed)
+    n, mean = len(differences), float(sum(differences.values()) / len(differences))
+    residuals: dict[str, list[float]] = {}
+    for key, value in differences.items():
+        residuals.setdefault(key.rpartition("-")[0], []).append(float(value) - mean)
+    freed = [sum(part) / (1 - len(part) / n) for part in residuals.values()]
+    error = math.sqrt(6 / 7 * sum(value * value for value in freed)) / n
+    count, interval = paired_clustered(differences)
+    assert count == 7 and interval is not None
+    assert interval.low == pytest.approx(mean - 2.446911851 * error, abs=1e-9)
+    assert interval.high == pytest.approx(mean + 2.446911851 * error, abs=1e-9)
+
+
+def test_the_clustered_interval_covers_what_it_says():
+    """Of 400 draws of seven repositories, each with an effect of its own, about 95 % cover the common one."""
+    draw = random.Random(1)
+    covered = 0
+    for _ in range(400):
+        effects = [draw.gauss(0, 0.2) for _ in range(7)]
+        drawn = {
+            f"o__r{g}-{i}": Fraction(round(1000 * draw.gauss(effects[g], 0.5)), 1000)
+            for g in range(7)
+            for i in range(20)
+        }
+        _, interval = paired_clustered(drawn)
+        assert interval
+        covered += interval.low <= 0 <= interval.high
+    assert 0.92 < covered / 400 < 0.98
+
+
+def test_there_is_no_clustered_interval_of_one_repository_or_of_unknown_ones():
+    assert paired_clustered({"i1": Fraction(1), "o__r-1": Fraction(0)}) == (0, None)
+    assert paired_clustered({"o__r-1": Fraction(1), "o__r-2": Fraction(0)}) == (1, None)
+    assert paired_clustered({"o__r-1": Fraction(1), "o__s-2": Fraction(1)}) == (2, None)
+
+
+@pytest.mark.parametrize("value", [Fraction(0), Fraction(1), Fraction(1, 2)])
+def test_an_interval_has_a_width_where_all_are_alike(value: Fraction):
+    """No instance that resolves in 200 does not prove that none ever will."""
+    assert rate_interval([value] * 200, samples=2, seed=0) == wilson(value * 200, 200)
+    interval = rate_interval([value] * 200, samples=4, seed=0)
+    assert interval.high - interval.low > 0.015
+    assert rate_interval([Fraction(0)] * 200, samples=2, seed=0).high == pytest.approx(0.018845, abs=1e-6)
+    paired = paired_normal([value - value] * 200)
+    assert (paired.low, paired.high) == pytest.approx((-0.0097030, 0.0097030), abs=1e-6)
+    assert paired_normal([Fraction(1)] * 200).low == pytest.approx(0.973353, abs=1e-4)
+
+
+def test_all_alike_in_both_runs():
+    keys = [f"o__r{index % 3}-{index}" for index in range(30)]
+    none = {key: Fraction(0) for key in keys}
+    base = GradedRun("base", "h", "d", 2, none)
+    found = compare(base, GradedRun("other", "h", "d", 2, none))
+    assert found.normal.low < 0 < found.normal.high and not found.normal.excludes_zero
+    assert found.bootstrap is None and found.clustered is None and found.p_value == 1

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.evaluation.counts import Category, Evaluation, Verdict, write_verdicts
+from lightning_smith.evaluation.counts import Category, Evaluation, Verdict, read_evaluation, write_verdicts
 from lightning_smith.files import write_json
+from lightning_smith.markdown import table
 from lightning_smith.report.published import read_published
 from lightning_smith.report.results import Checkpoint, make_rows
 from lightning_smith.report.table import claim, p_text, points, render_csv, render_markdown
@@ -74,8 +75,8 @@ def test_claims_follow_the_interval():
     _, x, y = make_rows([BASE, X, Y], seed=0)
     assert claim(x, 2) == (
         "moe step 64 against step 0: +4.2 points on 500 paired instances; the 95 % interval, +1.6 to +6.8, "
-        "excludes 0 (exact McNemar test: p 0.0025, 0.0049 after Holm's correction for 2 checkpoints; "
-        "33 instances better, 12 worse)."
+        "excludes 0 (exact McNemar test: p 0.0025, 0.0049 after Holm's correction for the 2 comparisons of this "
+        "table; 33 instances better, 12 worse)."
     )
     assert "+4.2 points" in claim(y, 2)
     assert "-0.4 to +8.8, includes 0" in claim(y, 2)
@@ -138,12 +139,17 @@ def test_missing_rollouts_show_and_stay_in_the_denominator():
 
 def test_disagreements_of_the_graders_are_named():
     first, second, *rest = BASE.evaluation.verdicts
-    verdicts = [replace(first, ours=Outcome.TAMPERED), replace(second, ours=Outcome.SOLVED), *rest]
+    verdicts = [
+        replace(first, ours=Outcome.TAMPERED, tested=True),
+        replace(second, ours=Outcome.SOLVED, tested=True),
+        *(replace(verdict, ours=Outcome.UNSOLVED) for verdict in rest[-3:]),
+        *rest[:-3],
+    ]
     item = Checkpoint("moe", "moe", 0, 0, replace(BASE.evaluation, verdicts=verdicts))
     text = render_markdown(make_rows([item], seed=0), title="Results")
     assert (
-        "was asked about 2 of these patches and disagrees with swebench on 1: "
-        "moe step 0: i0 sample 0 (resolved, ours tampered)."
+        "tested 2 of the resolved patches again and read swebench's logs of 3 patches; it disagrees with swebench "
+        "on 1: moe step 0: i0 sample 0 (resolved, ours tampered)."
     ) in text
 
 
@@ -172,6 +178,52 @@ def test_recipes_of_one_policy_share_its_base():
     row = make_rows([dense, other], seed=0)[1]
     assert row.checkpoint.recipe == "dense_async"
     assert row.comparison and row.comparison.lost == 12
+
+
+def renamed(item: Checkpoint, **changes: Any) -> Checkpoint:
+    """The checkpoint, its instances from five repositories."""
+    verdicts = [
+        replace(v, instance_id=f"o__r{int(v.instance_id[1:]) % 5}-{v.instance_id[1:]}")
+        for v in item.evaluation.verdicts
+    ]
+    return replace(item, evaluation=replace(item.evaluation, verdicts=verdicts), **changes)
+
+
+def test_holm_is_over_every_comparison_with_one_base():
+    """Two recipes of one policy stand in one table: the best of their checkpoints was looked at, whosever it is."""
+    again = replace(Y, recipe="moe_seed_2")
+    _, x, y, other = make_rows([BASE, X, Y, again], seed=0)
+    assert x.comparison and x.p_holm == pytest.approx(3 * x.comparison.p_value)
+    assert y.p_holm == other.p_holm
+    text = render_markdown([*make_rows([BASE, X, Y, again], seed=0)], title="Results")
+    assert text.count("after Holm's correction for the 3 comparisons of this table") == 3
+
+
+def test_the_interval_by_repository_stands_beside_the_one_by_instance():
+    rows = make_rows([renamed(BASE), renamed(X)], seed=0)
+    found = rows[1].comparison
+    assert found and found.clusters == 5 and found.clustered
+    text = render_markdown(rows, title="Results")
+    assert "with 5 repositories as the units" in claim(rows[1], 1)
+    assert "the 5 repositories as the units (jackknife over them, t with 4 degrees of freedom)" in text
+    (record,) = [r for r in csv.DictReader(io.StringIO(render_csv(rows))) if r["step"] == "64"]
+    assert record["repositories"] == "5" and float(record["repository_low"]) == pytest.approx(
+        found.clustered.low, abs=1e-6
+    )
+    plain = render_markdown(make_rows([BASE, X], seed=0), title="Results")
+    assert "jackknife" not in plain and "A rollout has the same seed at every checkpoint" in plain
+
+
+def test_an_evaluation_of_no_instance_is_refused(tmp_path: Path):
+    write_verdicts(tmp_path / "verdicts.jsonl", [])
+    write_json(tmp_path / "counts.json", summary_of([], instances=0))
+    with pytest.raises(UserError, match=r"counts\.json is of no instance"):
+        read_evaluation(tmp_path, "moe step 0")
+
+
+def test_cells_show_what_they_hold():
+    lines = table(("a|b", "c"), [("x\\|y", "two\nlines")], right=[1])
+    assert lines == ["| a\\|b | c |", "| --- | ---: |", "| x\\\\\\|y | two lines |"]
 
 
 def test_controls_and_replay_gap():
@@ -265,7 +317,7 @@ def test_script(tmp_path: Path):
     results_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
     first = (tmp_path / "main.md").read_bytes()
     assert (
-        b"| moe | 64 | 1,024 | 260/500 | 52.0 % (47.6 to 56.3) | +4.2 (+1.6 to +6.8) | 0.0025 | 0.0025 |"
+        b"| moe | 64 | 1,024 | 260/500 | 52.0 % (47.6 to 56.3) | +4.2 (+1.6 to +6.8) |  | 0.0025 | 0.0025 |"
         in first
     )
     results_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
