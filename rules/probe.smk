@@ -1,7 +1,8 @@
 """How difficult each candidate is for the base policy, and which ones training uses.
 
 INPUTS   {data}/candidates.parquet, images, the base policy
-OUTPUTS  {data}/probe/log{.jsonl,.settings.json}, {data}/{train_dataset_mixed,val_dataset_filtered}.jsonl
+OUTPUTS  {data}/probe/log{.jsonl,.settings.json}, {data}/probe/selection{.tsv,.json}, {data}/split.json,
+         {data}/{train_dataset_mixed,val_dataset_filtered}.jsonl
 """
 
 
@@ -44,7 +45,7 @@ rule probe:
 
 
 rule select_by_difficulty:
-    """Choose training tasks from the probe log alone."""
+    """Choose training and validation tasks from the probe log alone."""
     input:
         rules.probe.output.log,
     output:
@@ -56,19 +57,23 @@ rule select_by_difficulty:
         machine="any",
     params:
         samples=config["probe"]["samples"],
-        mixed=config["selection"]["mixed_limit"],
+        mixed=config["selection"]["mixed_limit"] or 0,
         failed=config["selection"]["all_failed_sample"],
+        validation=config["selection"]["validation_tasks"],
+        pool=config["selection"]["validation_pool"],
+        max_lost=config["probe"]["max_invalid_fraction"],
         seed=config["selection"]["seed"],
     message:
         "select tasks by difficulty"
     shell:
         "python scripts/select_by_difficulty.py --log {input:q} --samples {params.samples} --mixed-limit {params.mixed}"
-        " --all-failed {params.failed} --seed {params.seed} --out {output.table:q} --summary {output.summary:q}"
+        " --all-failed {params.failed} --validation {params.validation} --validation-pool {params.pool} --seed {params.seed}"
+        " --max-lost-fraction {params.max_lost} --out {output.table:q} --summary {output.summary:q}"
         " 2>&1 | tee -i {log:q}"
 
 
 rule split:
-    """Hold validation tasks aside."""
+    """Write both sides, without training tasks that share a change with a validation task."""
     input:
         selection=rules.select_by_difficulty.output.table,
         candidates=rules.collect_candidates.output.candidates,
@@ -81,11 +86,10 @@ rule split:
     resources:
         machine="any",
     params:
-        validation=config["selection"]["validation_tasks"],
         seed=config["selection"]["seed"],
     message:
         "split into training and validation"
     shell:
         "python scripts/split.py --selection {input.selection:q} --tasks {input.candidates:q}"
-        " --validation {params.validation} --seed {params.seed} --train {output.train:q} --val {output.val:q}"
+        " --seed {params.seed} --train {output.train:q} --val {output.val:q}"
         " --summary {output.summary:q} 2>&1 | tee -i {log:q}"

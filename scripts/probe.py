@@ -55,7 +55,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--settings", type=json.loads, required=True, help="JSON of the agent's limits, as in config.yaml")
     add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
     add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
-    add("--max-invalid-fraction", type=float, default=0.0, help="may lack a verdict, 0..1 (default 0)")
+    add(
+        "--max-invalid-fraction",
+        type=float,
+        default=0.0,
+        help="tasks that may lack one of their rollouts, 0..1 (default 0)",
+    )
     return parser.parse_args(argv)
 
 

@@ -1,4 +1,4 @@
-"""Choose training tasks from the probe log: mixed ones, and a sample of those that no rollout solved.
+"""Choose tasks from the probe log: to validate on, and to train on mixed ones and a sample of those never solved.
 
 Needs nothing but the log, so the choice can be derived again anywhere.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lightning_smith.errors import run_script
 from lightning_smith.files import read_jsonl, write_atomic, write_json
-from lightning_smith.probe.select import Difficulty, select
+from lightning_smith.probe.select import DIFFICULTIES, Difficulty, judge_all, refuse_lost, select
 from lightning_smith.rollout.outcome import RolloutRecord
 
 COLUMNS = ("instance_id", "difficulty", "solved", "valid", "rollouts", "chosen")
@@ -25,31 +25,45 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--samples", type=int, default=4, help="valid rollouts that a task needs (default %(default)s)")
     add("--mixed-limit", type=int, default=0, help="mixed tasks at most; 0 (the default) for all")
     add("--all-failed", type=int, default=0, help="tasks never solved that are drawn (default %(default)s)")
-    add("--seed", type=int, required=True, help="of both draws")
+    add("--validation", type=int, default=0, help="tasks held aside before that (default %(default)s)")
+    add(
+        "--validation-pool",
+        nargs="+",
+        choices=[*DIFFICULTIES],
+        default=[*DIFFICULTIES],
+        help="what these are drawn from (default: all that were probed)",
+    )
+    add("--seed", type=int, required=True, help="of all draws")
+    add(
+        "--max-lost-fraction", type=float, default=0.0, help="tasks without rollouts enough, 0..1 (default 0)"
+    )
     add("--out", type=Path, required=True, help="table of all probed tasks: " + ", ".join(COLUMNS))
-    add("--summary", type=Path, required=True, help="JSON: counts, tasks to probe again, refused tasks")
+    add("--summary", type=Path, required=True, help="JSON: counts, lost tasks")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
+    records = [RolloutRecord.from_dict(row) for row in read_jsonl(args.log)]
+    tasks = judge_all(records, args.samples)
+    refuse_lost(tasks, records, args.max_lost_fraction)
     selection = select(
-        (RolloutRecord.from_dict(row) for row in read_jsonl(args.log)),
-        samples=args.samples,
+        tasks,
         mixed_limit=args.mixed_limit or None,
         all_failed=args.all_failed,
+        validation=args.validation,
+        validation_pool=[Difficulty(name) for name in args.validation_pool],
         seed=args.seed,
     )
     rows = [COLUMNS, *([str(row[name]) for name in COLUMNS] for row in selection.rows())]
     write_json(args.summary, selection.summary())
     write_atomic(args.out, "".join("\t".join(row) + "\n" for row in rows))
-    for name in selection.of(Difficulty.SAME_SEED):
-        print(f"warning: {name} is refused, because some of its rollouts share a seed")
-    for name in selection.of(Difficulty.TOO_FEW):
-        valid = selection.tasks[name].valid
-        print(f"warning: {name} has {valid} of {args.samples} valid rollouts: probe it again")
-    counts = ", ".join(f"{count} {name}" for name, count in selection.summary()["counts"].items())
-    print(f"{len(selection.chosen)} of {len(selection.tasks)} tasks chosen ({counts})")
+    for side, counts in (
+        ("train", selection.summary()["train"]),
+        ("validate", selection.summary()["validation"]),
+    ):
+        parts = ", ".join(f"{count} {name}" for name, count in counts.items())
+        print(f"{sum(counts.values())} of {len(tasks)} probed tasks {side} ({parts})")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Split the chosen tasks into training and validation sets, disjoint by id and by change."""
+"""Write the training and validation sets, disjoint by id and by change, from the table of what was chosen."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
+from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import sha256_file, write_json, write_jsonl
 from lightning_smith.probe.rows import select_rows
+from lightning_smith.probe.select import Side
 from lightning_smith.probe.split import refuse_overlap, split
 
 
@@ -16,25 +17,34 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--selection", type=Path, required=True, help="table of select_by_difficulty")
     add("--tasks", type=Path, required=True, help="candidates with full rows, parquet or JSON lines")
-    add("--validation", type=int, required=True, help="tasks held aside")
-    add("--seed", type=int, required=True, help="of the draw and of the order of both files")
+    add("--seed", type=int, required=True, help="of the order of both files")
     add("--train", type=Path, required=True, help="train_dataset_mixed.jsonl, full rows")
     add("--val", type=Path, required=True, help="val_dataset_filtered.jsonl, full rows")
-    add("--summary", type=Path, required=True, help="JSON: counts, hashes, groups of related tasks")
+    add("--summary", type=Path, required=True, help="JSON: counts, hashes, tasks left out")
     return parser.parse_args(argv)
 
 
-def chosen_ids(path: Path) -> list[str]:
-    """Instances of the table whose column `chosen` is 1."""
+def read_sides(path: Path) -> dict[str, list[str]]:
+    """Instances of the table by side (its column `chosen`)."""
     lines = path.read_text(encoding="utf-8").split("\n")
     columns = lines[0].split("\t")
     rows = [dict(zip(columns, line.split("\t"), strict=True)) for line in lines[1:] if line]
-    return [row["instance_id"] for row in rows if row["chosen"] == "1"]
+    sides: dict[str, list[str]] = {side.value: [] for side in Side}
+    for row in rows:
+        if row["chosen"] not in sides:
+            raise UserError(
+                f"{path} says {row['chosen']!r} of {row['instance_id']}, not {' or '.join(sides)}: it is of another "
+                "version, so run select_by_difficulty again"
+            )
+        sides[row["chosen"]].append(row["instance_id"])
+    return sides
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    result = split(select_rows(args.tasks, chosen_ids(args.selection)), args.validation, args.seed)
+    sides = read_sides(args.selection)
+    train, validation = (select_rows(args.tasks, sides[side]) for side in (Side.TRAIN, Side.VALIDATION))
+    result = split(train, validation, args.seed)
     refuse_overlap(result.train, result.validation)
     write_jsonl(args.train, result.train)
     write_jsonl(args.val, result.validation)
@@ -44,11 +54,13 @@ def main(argv: list[str] | None = None) -> None:
             "train": {"tasks": len(result.train), "sha256": sha256_file(args.train)},
             "validation": {"tasks": len(result.validation), "sha256": sha256_file(args.val)},
             "seed": args.seed,
-            "related_groups": result.groups,
+            "left_out": result.left_out,
         },
     )
-    counts = f"{len(result.train)} tasks train, {len(result.validation)} validate"
-    print(f"{counts}, {len(result.groups)} groups of related tasks")
+    print(
+        f"{len(result.train)} tasks train, {len(result.validation)} validate, {len(result.left_out)} share a change "
+        "with one that validates and are left out"
+    )
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def make_requests(settings: PredictSettings, instance_ids: Sequence[str]) -> lis
         RolloutRequest(
             instance_id=instance_id,
             sample=sample,
-            seed=rollout_seed(settings.seed, instance_id, sample),
+            seed=rollout_seed(settings.seed, instance_id, sample, stage="predict"),
             is_train=False,
             grade=False,
             timeout_s=deadline_s,

@@ -64,7 +64,7 @@ def exact_repairs(
         reply = bash_block(repair_command(task))
         for sample in range(samples):
             wanted.append((name, reply))
-            draw = rollout_seed(seed, name, sample)
+            draw = rollout_seed(seed, name, sample, stage="score")
             requests.append(SamplingRequest(prompt, MAX_REPLY_TOKENS, temperature, draw))
     solved = dict.fromkeys(tasks, 0)
     for start in range(0, len(requests), BATCH):

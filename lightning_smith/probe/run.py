@@ -17,8 +17,9 @@ from lightning_smith.gateway.dispatch import AGENT_CLASS, RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged
-from lightning_smith.probe.draw import seeded_order
+from lightning_smith.probe.draw import Draw, seeded_order
 from lightning_smith.probe.rows import select_rows
+from lightning_smith.probe.select import judge_all, refuse_lost
 from lightning_smith.rollout.grading import GRADER_VERSION
 from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
@@ -71,7 +72,7 @@ def draw_tasks(instance_ids: Sequence[str], count: int | None, seed: int) -> lis
     """
     if count is not None and count > len(instance_ids):
         raise UserError(f"{count} tasks are to be probed, but there are {len(instance_ids)} candidates")
-    return seeded_order(instance_ids, seed)[:count]
+    return seeded_order(instance_ids, seed, Draw.PROBED)[:count]
 
 
 def probe_requests(tasks: Sequence[str], samples: int, seed: int, timeout_s: int) -> list[RolloutRequest]:
@@ -83,7 +84,7 @@ def probe_requests(tasks: Sequence[str], samples: int, seed: int, timeout_s: int
         RolloutRequest(
             instance_id=task,
             sample=sample,
-            seed=rollout_seed(seed, task, sample),
+            seed=rollout_seed(seed, task, sample, stage="probe"),
             is_train=True,
             grade=True,
             timeout_s=timeout_s,
@@ -96,8 +97,8 @@ def probe_requests(tasks: Sequence[str], samples: int, seed: int, timeout_s: int
 def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutRecord]:
     """Probe these tasks, going on from the log of these settings; one record a (task, sample), sorted.
 
-    Raises UserError if the log is of other rows of these tasks, if services die, or if more rollouts than
-    allowed have no verdict.
+    Raises UserError if the log is of other rows of these tasks, if services die, or if more tasks than allowed
+    lack rollouts with a verdict.
     """
     requests = probe_requests(tasks, settings.samples, settings.seed, settings.agent_settings.deadline_s)
     rows = select_rows(settings.tasks, list(tasks))
@@ -116,14 +117,11 @@ def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutReco
             environment=settings.environment,
         )
 
-    return run_logged(
-        "probe",
-        requests,
-        RolloutLog(work / "rollouts.jsonl"),
-        start,
-        retries=settings.retries,
-        max_invalid_fraction=settings.max_invalid_fraction,
-    )
+    log = RolloutLog(work / "rollouts.jsonl")
+    # A task is lost with one of its rollouts, so what is allowed is a part of the tasks.
+    records = run_logged("probe", requests, log, start, retries=settings.retries, max_invalid_fraction=1.0)
+    refuse_lost(judge_all(records, settings.samples), records, settings.max_invalid_fraction)
+    return records
 
 
 def write_stage_file(settings: ProbeSettings, work: Path, rows: Sequence[dict[str, Any]]) -> Path:

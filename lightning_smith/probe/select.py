@@ -1,21 +1,22 @@
-"""Choose training tasks by difficulty, from the probe's log alone.
+"""Choose training and validation tasks by difficulty, from the probe's log alone.
 
-A task that the policy always solves, or never, gives a group without advantage. So tasks solved in all
-rollouts go out, those solved in some come in, and of those solved in none a seeded sample comes in, as
-published for the coding agent. A rate counts valid rollouts only: a broken sandbox must not make a task
-look hard.
+A task that the policy always solves, or never, gives a group without advantage. So of what training uses, tasks solved
+in all rollouts go out, those solved in some come in, and of those solved in none a seeded sample comes in, as published
+for the coding agent. Validation tasks are drawn first: where every mixed task trains, none would be left for them.
+A rate counts valid rollouts only: a broken sandbox must not make a task look hard.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.probe.draw import seeded_order
+from lightning_smith.probe.draw import Draw, seeded_order
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 
 
@@ -26,7 +27,7 @@ class Difficulty(StrEnum):
     MIXED = "mixed"
     ALL_FAILED = "all_failed"
     TOO_FEW = "too_few"
-    """Fewer valid rollouts than asked for: to be probed again, never counted as failed."""
+    """Fewer valid rollouts than asked for: never counted as failed."""
     SAME_SEED = "same_seed"
     """Rollouts that share a seed are one rollout: refused, whatever they say."""
 
@@ -43,12 +44,31 @@ class ProbedTask:
     identical: bool
 
 
+DIFFICULTIES = (Difficulty.ALL_SOLVED, Difficulty.MIXED, Difficulty.ALL_FAILED)
+"""What a task can be that has rollouts enough."""
+
+
+class Side(StrEnum):
+    """What a task was chosen for."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    NONE = "no"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """All probed tasks by name, and the names that were chosen for training and validation."""
+    """All probed tasks by name, and the names that were chosen for training and for validation."""
 
     tasks: dict[str, ProbedTask]
-    chosen: frozenset[str]
+    train: frozenset[str] = frozenset()
+    validation: frozenset[str] = frozenset()
+
+    def side(self, name: str) -> Side:
+        """What a task was chosen for."""
+        if name in self.train:
+            return Side.TRAIN
+        return Side.VALIDATION if name in self.validation else Side.NONE
 
     def of(self, difficulty: Difficulty) -> list[str]:
         """Names of the tasks with a verdict, sorted."""
@@ -63,7 +83,7 @@ class Selection:
                 "solved": task.solved,
                 "valid": task.valid,
                 "rollouts": task.rollouts,
-                "chosen": int(name in self.chosen),
+                "chosen": self.side(name).value,
             }
             for name, task in sorted(self.tasks.items())
         ]
@@ -71,19 +91,20 @@ class Selection:
     def summary(self) -> dict[str, Any]:
         """Counts a verdict, and the names that need a look."""
         counts = Counter(task.difficulty for task in self.tasks.values())
-        chosen = Counter(self.tasks[name].difficulty for name in self.chosen)
         return {
             "probed": len(self.tasks),
             "counts": {difficulty.value: counts[difficulty] for difficulty in Difficulty},
-            "chosen": {
-                difficulty.value: chosen[difficulty] for difficulty in Difficulty if chosen[difficulty]
-            },
+            "train": self._counts(self.train),
+            "validation": self._counts(self.validation),
             "rollouts": sum(task.rollouts for task in self.tasks.values()),
             "valid_rollouts": sum(task.valid for task in self.tasks.values()),
             "identical_groups": sum(task.identical for task in self.tasks.values()),
-            "probe_again": self.of(Difficulty.TOO_FEW),
-            "refused_same_seed": self.of(Difficulty.SAME_SEED),
+            "lost": {kind.value: self.of(kind) for kind in (Difficulty.TOO_FEW, Difficulty.SAME_SEED)},
         }
+
+    def _counts(self, names: Iterable[str]) -> dict[str, int]:
+        counts = Counter(self.tasks[name].difficulty for name in names)
+        return {difficulty.value: counts[difficulty] for difficulty in DIFFICULTIES}
 
 
 def judge(instance_id: str, records: Sequence[RolloutRecord], samples: int) -> ProbedTask:
@@ -104,14 +125,10 @@ def judge(instance_id: str, records: Sequence[RolloutRecord], samples: int) -> P
     return ProbedTask(instance_id, difficulty, solved, len(valid), len(records), identical)
 
 
-def select(
-    records: Iterable[RolloutRecord], *, samples: int, mixed_limit: int | None, all_failed: int, seed: int
-) -> Selection:
-    """Judge every task in the log and draw the training tasks.
+def judge_all(records: Iterable[RolloutRecord], samples: int) -> dict[str, ProbedTask]:
+    """Judge every task in the log, by name.
 
-    At most `mixed_limit` mixed tasks (None: all) and `all_failed` tasks that nobody solved, both drawn with
-    `seed`. Raises UserError for a log with records of several policies, with a rollout twice, or without any
-    mixed task.
+    Raises UserError for a log with records of several policies, or with a rollout twice.
     """
     groups: dict[str, list[RolloutRecord]] = defaultdict(list)
     policies: set[tuple[str, str]] = set()
@@ -124,13 +141,67 @@ def select(
     if len(policies) > 1:
         first, second = sorted(policies)[:2]
         raise UserError(f"the probe log mixes rollouts of the policies {first} and {second}: probe with one")
-    tasks = {name: judge(name, group, samples) for name, group in groups.items()}
-    selection = Selection(tasks, frozenset())
-    mixed = seeded_order(selection.of(Difficulty.MIXED), seed)[:mixed_limit]
-    failed = seeded_order(selection.of(Difficulty.ALL_FAILED), seed)[:all_failed]
-    if not mixed:
-        counts = ", ".join(f"{name} {count}" for name, count in selection.summary()["counts"].items())
+    return {name: judge(name, group, samples) for name, group in groups.items()}
+
+
+def refuse_lost(
+    tasks: Mapping[str, ProbedTask], records: Iterable[RolloutRecord], max_fraction: float
+) -> None:
+    """Say which tasks are lost, because too few of their rollouts count, and what to do.
+
+    Raises UserError if they are more than `max_fraction` of all.
+    """
+    lost = sorted(name for name, task in tasks.items() if task.difficulty not in DIFFICULTIES)
+    if not lost:
+        return
+    task = tasks[lost[0]]
+    invalid = [record for record in records if record.instance_id == lost[0] and not record.valid]
+    why = f"{task.valid} with a verdict" if task.difficulty is Difficulty.TOO_FEW else "some share a seed"
+    what = (
+        f"{len(lost)} of {len(tasks)} probed tasks are lost, because too few of their rollouts count (allowed: "
+        f"{max_fraction:.1%}), such as {lost[0]} ({why}{''.join(f', {r.outcome}: {r.error}' for r in invalid[:1])}): "
+        "remedy that and probe again (the same command, or snakemake with --forcerun probe), only these are run"
+    )
+    if len(lost) > max_fraction * len(tasks):
+        raise UserError(what)
+    print(f"warning: {what}", file=sys.stderr, flush=True)
+
+
+def select(
+    tasks: Mapping[str, ProbedTask],
+    *,
+    mixed_limit: int | None,
+    all_failed: int,
+    validation: int,
+    validation_pool: Collection[Difficulty] = DIFFICULTIES,
+    seed: int,
+) -> Selection:
+    """Draw the tasks of both sides: `validation` tasks of the difficulties in `validation_pool`, and from what is
+    left at most `mixed_limit` mixed tasks (None: all) and `all_failed` tasks that nobody solved.
+
+    Raises UserError if the pool is too small, or if no mixed task is left.
+    """
+    judged = Selection(dict(tasks))
+    counts = ", ".join(f"{name} {count}" for name, count in judged.summary()["counts"].items())
+    pool = [name for difficulty in validation_pool for name in judged.of(difficulty)]
+    if len(pool) < validation:
         raise UserError(
-            f"no probed task is solved in some rollouts and not in others ({counts}): probe more tasks"
+            f"{validation} tasks are to be held aside for validation, and {len(pool)} of the probed ones are "
+            f"{' or '.join(validation_pool)} ({counts}): probe more tasks, widen selection.validation_pool or lower "
+            "selection.validation_tasks"
         )
-    return Selection(tasks, frozenset(mixed + failed))
+    aside = frozenset(seeded_order(pool, seed, Draw.VALIDATION)[:validation])
+    mixed, failed = (
+        [name for name in judged.of(difficulty) if name not in aside]
+        for difficulty in (Difficulty.MIXED, Difficulty.ALL_FAILED)
+    )
+    if not mixed:
+        raise UserError(
+            f"no probed task that is solved in some rollouts and not in others is left to train on ({counts}; "
+            f"{validation} are held aside for validation): probe more tasks"
+        )
+    train = (
+        *seeded_order(mixed, seed, Draw.MIXED)[:mixed_limit],
+        *seeded_order(failed, seed, Draw.ALL_FAILED)[:all_failed],
+    )
+    return Selection(judged.tasks, frozenset(train), aside)

@@ -1,31 +1,34 @@
-"""Split the chosen tasks into training and validation so that no validation task was seen in training.
+"""Keep training and validation apart: no validation task, and no change of one, is seen in training.
 
 SWE-smith makes bugs by combining bugs, so one bug may hold another's change, and two rows may hold the same
-patch under different names. Tasks that share a change go to the same side.
+patch under different names. A task that shares a change with a validation task does not train.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
-from lightning_smith.probe.draw import seeded_order
+from lightning_smith.probe.draw import Draw, seeded_order
 
 _HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 
 
 @dataclass(frozen=True)
 class Split:
-    """The two sides, rows in the seeded order, and the groups of related tasks (two and more)."""
+    """The two sides, rows in seeded orders that say nothing about them, and what was left out of training.
+
+    `left_out` names for each such task the validation task that it shares a change with.
+    """
 
     train: list[dict[str, Any]]
     validation: list[dict[str, Any]]
-    groups: list[list[str]]
+    left_out: dict[str, str]
 
 
 def changes(patch: str) -> set[str]:
@@ -78,52 +81,33 @@ def _path(lines: list[str]) -> str:
     return lines[0]
 
 
-def related(patches: dict[str, str]) -> list[list[str]]:
-    """Names in groups that are linked by a shared change, directly or through others; all sorted."""
-    parent = {name: name for name in patches}
+def split(train: Sequence[dict[str, Any]], validation: Sequence[dict[str, Any]], seed: int) -> Split:
+    """Order both sides, and leave out of training what shares a change with a validation task.
 
-    def root(name: str) -> str:
-        while parent[name] != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    owner: dict[str, str] = {}
-    for name in sorted(patches):
-        for change in sorted(changes(patches[name])):
-            parent[root(name)] = root(owner.setdefault(change, name))
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(patches):
-        groups[root(name)].append(name)
-    return sorted(groups.values())
-
-
-def split(rows: Sequence[dict[str, Any]], validation: int, seed: int) -> Split:
-    """Hold `validation` tasks aside, drawn with `seed`; the others train.
-
-    Raises UserError for a repeated id, and if that many tasks cannot be held aside: because there are too
-    few, or because all that remain are tied to others.
+    Raises UserError for an id that is there twice, and if nothing is left to train on.
     """
-    by_name: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["instance_id"] in by_name:
-            raise UserError(f"instance {row['instance_id']} was selected twice: it would train and validate")
-        by_name[row["instance_id"]] = row
-    groups = {group[0]: group for group in related({name: row["patch"] for name, row in by_name.items()})}
-    held: list[str] = []
-    for first in seeded_order(groups, seed):
-        if len(held) + len(groups[first]) <= validation:
-            held += groups[first]
-    if len(held) < validation or len(held) == len(by_name):
+    sides = [{row["instance_id"]: row for row in rows} for rows in (train, validation)]
+    names = Counter(row["instance_id"] for row in (*train, *validation))
+    if repeated := next((name for name, count in names.items() if count > 1), None):
         raise UserError(
-            f"{validation} of {len(by_name)} selected tasks cannot be held aside for validation (at most "
-            f"{len(held)}, and some must train): select more tasks or lower validation_tasks"
+            f"instance {repeated} was selected twice: it would train and validate, or count double"
         )
-    aside = set(held)
+    owner = {change: name for name, row in sorted(sides[1].items()) for change in changes(row["patch"])}
+    left_out = {
+        name: owner[min(shared)]
+        for name, row in sides[0].items()
+        if (shared := changes(row["patch"]) & owner.keys())
+    }
+    kept = sides[0].keys() - left_out.keys()
+    if not kept:
+        raise UserError(
+            f"each of the {len(train)} training tasks shares a change with a validation task: probe more tasks or "
+            "lower selection.validation_tasks"
+        )
     return Split(
-        train=[by_name[name] for name in seeded_order(by_name.keys() - aside, seed)],
-        validation=[by_name[name] for name in seeded_order(aside, seed)],
-        groups=[group for group in groups.values() if len(group) > 1],
+        train=[sides[0][name] for name in seeded_order(kept, seed, Draw.TRAIN_ORDER)],
+        validation=[sides[1][name] for name in seeded_order(sides[1], seed, Draw.VALIDATION_ORDER)],
+        left_out=dict(sorted(left_out.items())),
     )
 
 

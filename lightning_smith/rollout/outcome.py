@@ -208,7 +208,10 @@ def count_disagreements(records: Iterable[RolloutRecord]) -> int:
     )
 
 
-def rollout_seed(run_seed: int, instance_id: str, sample: int) -> int:
-    """Seed of one rollout: 31 bits, distinct within a group, the same again after a resume."""
-    digest = hashlib.sha256(f"{run_seed}\0{instance_id}\0{sample}".encode()).digest()
+def rollout_seed(run_seed: int, instance_id: str, sample: int, *, stage: str) -> int:
+    """Seed of one rollout: 31 bits, distinct within a group, the same again after a resume.
+
+    Stages that are given the same seed draw apart: what the probe saw of a task must not come again in training.
+    """
+    digest = hashlib.sha256(f"{stage}\0{run_seed}\0{instance_id}\0{sample}".encode()).digest()
     return int.from_bytes(digest[:4], "big") & 0x7FFF_FFFF

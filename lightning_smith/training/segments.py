@@ -129,7 +129,7 @@ def step_requests(segment: Segment, step: int, tasks: Sequence[str]) -> list[Rol
         RolloutRequest(
             instance_id=task,
             sample=sample,
-            seed=rollout_seed(seed, task, sample),
+            seed=rollout_seed(seed, task, sample, stage="train"),
             is_train=True,
             grade=True,
             timeout_s=segment.rollout_timeout_s,

@@ -86,7 +86,7 @@ def test_patch_for_official_grading(stack: Stack) -> None:
 
 
 def test_samples_of_a_task_get_different_replies(stack: Stack) -> None:
-    seeds = [rollout_seed(42, "chat-1", sample) for sample in range(4)]
+    seeds = [rollout_seed(42, "chat-1", sample, stage="probe") for sample in range(4)]
     requests = [RolloutRequest("chat-1", sample, seeds[sample]) for sample in range(4)]
     first, again = (run(stack, requests, keep_events=True) for _ in range(2))
     replies = {f.record.sample: f.record.error for f in first}

@@ -81,7 +81,8 @@ def test_killed_probe_goes_on_without_repeating(tmp_path: Path) -> None:
     records = list(read_jsonl(log))
     keys = [(row["instance_id"], row["sample"]) for row in records]
     assert sorted(keys) == [(name, sample) for name in names for sample in range(4)]
-    assert all(row["seed"] == rollout_seed(5, row["instance_id"], row["sample"]) for row in records)
+    seeds = [rollout_seed(5, *key, stage="probe") for key in keys]
+    assert [row["seed"] for row in records] == seeds
     assert mark.processes() == []
     # With everything done no service starts.
     (log.parent / "logs/gateway.log").unlink()
@@ -117,14 +118,18 @@ def test_settings_changed_between(tmp_path: Path, capsys: pytest.CaptureFixture[
         run_probe(probe, names)
 
 
-def test_rollouts_without_verdict_fail_the_probe_but_keep_the_rest(tmp_path: Path) -> None:
+def test_lost_tasks_fail_the_probe_which_probes_them_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     mark, names = Mark(), ["ok-1", "crash-1"]
     candidates(tmp_path, names)
     with pytest.raises(
-        UserError, match=r"4 of 8 rollouts of probe have no verdict .*allowed: 10\.0%.*crash-1"
+        UserError,
+        match=r"1 of 2 probed tasks are lost.*allowed: 10\.0%.*crash-1 \(0 with a verdict, infra: .*the same",
     ):
         run_probe(settings(tmp_path, mark, retries=0, max_invalid_fraction=0.1), names)
     records = run_probe(settings(tmp_path, mark, retries=0, max_invalid_fraction=0.5), names)
     assert [record.valid for record in records] == [False] * 4 + [True] * 4
+    assert "warning: 1 of 2 probed tasks are lost" in capsys.readouterr().err
     (log,) = tmp_path.glob("work/*/rollouts.jsonl")
     assert len([row for row in read_jsonl(log) if row["instance_id"] == "ok-1"]) == 4

@@ -52,12 +52,13 @@ def test_a_malformed_record_is_refused(change: dict) -> None:
 
 
 def test_seeds_differ_within_a_group_and_are_stable() -> None:
-    seeds = [rollout_seed(1, "task", sample) for sample in range(1000)]
+    seeds = [rollout_seed(1, "task", sample, stage="probe") for sample in range(1000)]
     assert len(set(seeds)) == 1000
     assert all(0 <= seed < 2**31 for seed in seeds)
-    assert rollout_seed(1, "task", 3) == seeds[3]
-    assert rollout_seed(2, "task", 3) != seeds[3]
-    assert rollout_seed(1, "other", 3) != seeds[3]
+    assert rollout_seed(1, "task", 3, stage="probe") == seeds[3]
+    assert rollout_seed(2, "task", 3, stage="probe") != seeds[3]
+    assert rollout_seed(1, "other", 3, stage="probe") != seeds[3]
+    assert rollout_seed(1, "task", 3, stage="predict") != seeds[3], "a seed that two stages share"
 
 
 @pytest.mark.parametrize(

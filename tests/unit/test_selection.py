@@ -4,14 +4,15 @@ import json
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, read_jsonl, write_jsonl
-from lightning_smith.probe.draw import seeded_order
+from lightning_smith.probe.draw import Draw, seeded_order
 from lightning_smith.probe.run import draw_tasks, folder_revision, probe_requests
-from lightning_smith.probe.select import Difficulty, Selection, judge, select
+from lightning_smith.probe.select import Difficulty, Selection, judge, judge_all, refuse_lost, select
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord, rollout_seed
 from scripts import probe_log, select_by_difficulty
 
@@ -37,15 +38,15 @@ def group(name: str, outcomes: str, **changes: object) -> list[RolloutRecord]:
             outcome=kinds[letter],
             reward=float(letter == "s") if valid else None,
             resolved=letter == "s" if valid else None,
-            seed=rollout_seed(1, name, sample),
+            seed=rollout_seed(1, name, sample, stage="probe"),
         )
         records.append(replace(record, **changes))
     return records
 
 
-def choose(records: list[RolloutRecord], **options: int) -> Selection:
-    settings = {"samples": 4, "mixed_limit": None, "all_failed": 0, "seed": 3, **options}
-    return select(records, **settings)  # type: ignore[arg-type]
+def choose(records: list[RolloutRecord], **options: Any) -> Selection:
+    settings = {"mixed_limit": None, "all_failed": 0, "validation": 0, "seed": 3, **options}
+    return select(judge_all(records, 4), **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +70,8 @@ def test_equal_seeds_are_one_rollout(tmp_path: Path) -> None:
     records = group("acme.a", "ssss", seed=42) + group("acme.b", "susu")
     selection = choose(records)
     assert selection.of(Difficulty.ALL_SOLVED) == []
-    assert selection.summary()["refused_same_seed"] == ["acme.a"]
-    assert selection.chosen == {"acme.b"}
+    assert selection.summary()["lost"] == {"too_few": [], "same_seed": ["acme.a"]}
+    assert selection.train == {"acme.b"}
     assert (selection.tasks["acme.b"].solved, selection.tasks["acme.b"].valid) == (2, 4)
 
 
@@ -80,17 +81,48 @@ def test_equal_trajectories_of_different_seeds_are_flagged_but_count() -> None:
     assert summary["identical_groups"] == 1 and summary["counts"]["all_solved"] == 1
 
 
+def probed(mixed: int = 20, failed: int = 20, solved: int = 5) -> list[RolloutRecord]:
+    records = [r for i in range(mixed) for r in group(f"m{i}", "suuu")]
+    records += [r for i in range(failed) for r in group(f"f{i}", "uuuu")]
+    return records + [r for i in range(solved) for r in group(f"e{i}", "ssss")]
+
+
 def test_draws_are_seeded_limited_and_independent_of_order() -> None:
-    records = [r for i in range(20) for r in group(f"m{i}", "suuu")]
-    records += [r for i in range(20) for r in group(f"f{i}", "uuuu")]
-    records += [r for i in range(5) for r in group(f"e{i}", "ssss")]
-    first = choose(records, mixed_limit=8, all_failed=3)
+    records = probed()
+    options = {"mixed_limit": 8, "all_failed": 3, "validation": 6}
+    first = choose(records, **options)
     random.Random(0).shuffle(records)
-    assert choose(records, mixed_limit=8, all_failed=3).rows() == first.rows()
-    assert first.summary()["chosen"] == {"mixed": 8, "all_failed": 3}
-    assert first.chosen < choose(records, mixed_limit=9, all_failed=5).chosen
-    assert choose(records, mixed_limit=8, all_failed=3, seed=4).chosen != first.chosen
+    assert choose(records, **options).rows() == first.rows()
+    assert first.summary()["train"] == {"all_solved": 0, "mixed": 8, "all_failed": 3}
+    assert sum(first.summary()["validation"].values()) == 6 and not first.train & first.validation
+    assert first.train < choose(records, mixed_limit=9, all_failed=5, validation=6).train
+    assert first.validation < choose(records, validation=9).validation
+    other = choose(records, **options, seed=4)
+    assert other.train != first.train and other.validation != first.validation
     assert sum(first.summary()["counts"].values()) == first.summary()["probed"] == 45
+
+
+def test_validation_leaves_training_all_other_mixed_tasks() -> None:
+    """As published: every mixed task trains, and validation is beside them."""
+    chosen = choose(probed(), all_failed=10, validation=9).summary()
+    assert chosen["train"] == {"all_solved": 0, "mixed": 20 - chosen["validation"]["mixed"], "all_failed": 10}
+    assert min(chosen["validation"].values()) > 0
+
+
+@pytest.mark.parametrize("pool", [["mixed"], ["all_failed"], ["all_solved", "all_failed"]])
+def test_the_pool_of_validation(pool: list[str]) -> None:
+    chosen = choose(probed(), all_failed=4, validation=5, validation_pool=[Difficulty(name) for name in pool])
+    assert {chosen.tasks[name].difficulty.value for name in chosen.validation} <= set(pool)
+    assert len(chosen.validation) == 5 and not chosen.train & chosen.validation
+    assert chosen.summary()["train"] == {
+        "all_solved": 0,
+        "mixed": 15 if pool == ["mixed"] else 20,
+        "all_failed": 4,
+    }
+    with pytest.raises(
+        UserError, match=rf"46 tasks are .* and \d+ of the probed ones are {' or '.join(pool)}"
+    ):
+        choose(probed(), validation=46, validation_pool=[Difficulty(name) for name in pool])
 
 
 @pytest.mark.parametrize(
@@ -98,7 +130,7 @@ def test_draws_are_seeded_limited_and_independent_of_order() -> None:
     [
         (group("a", "susu") * 2, "a sample 0 twice"),
         (group("a", "susu") + group("b", "susu", model_revision="r2"), r"mixes rollouts of the policies"),
-        (group("a", "ssss"), r"no probed task is solved in some .*all_solved 1"),
+        (group("a", "ssss"), r"no probed task that is solved in some .*all_solved 1"),
     ],
 )
 def test_logs_that_cannot_be_used(records: list[RolloutRecord], error: str) -> None:
@@ -116,18 +148,43 @@ def test_scripts_merge_and_select(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("b", 0),
     ]
     out, summary = tmp_path / "selection.tsv", tmp_path / "summary.json"
-    flags = ["--log", str(log), "--seed", "3", "--all-failed", "1"]
-    select_by_difficulty.main([*flags, "--out", str(out), "--summary", str(summary)])
+    flags = [
+        "--log",
+        str(log),
+        "--seed",
+        "3",
+        "--all-failed",
+        "1",
+        "--out",
+        str(out),
+        "--summary",
+        str(summary),
+    ]
+    with pytest.raises(UserError, match=r"2 of 4 probed tasks are lost.* such as a \(some share a seed\)"):
+        select_by_difficulty.main(flags)
+    assert not out.exists()
+    select_by_difficulty.main([*flags, "--max-lost-fraction", "0.5"])
     assert out.read_text() == (
         "instance_id\tdifficulty\tsolved\tvalid\trollouts\tchosen\n"
-        "a\tsame_seed\t4\t4\t4\t0\n"
-        "b\tmixed\t2\t4\t4\t1\n"
-        "c\tall_failed\t0\t4\t4\t1\n"
-        "d\ttoo_few\t1\t3\t4\t0\n"
+        "a\tsame_seed\t4\t4\t4\tno\n"
+        "b\tmixed\t2\t4\t4\ttrain\n"
+        "c\tall_failed\t0\t4\t4\ttrain\n"
+        "d\ttoo_few\t1\t3\t4\tno\n"
     )
-    assert read_json(summary)["probe_again"] == ["d"]
-    printed = capsys.readouterr().out
-    assert "warning: a is refused" in printed and "warning: d has 3 of 4 valid rollouts" in printed
+    assert read_json(summary)["lost"] == {"too_few": ["d"], "same_seed": ["a"]}
+    assert "warning: 2 of 4 probed tasks are lost" in capsys.readouterr().err
+
+
+def test_lost_tasks_are_named_with_their_cause(capsys: pytest.CaptureFixture[str]) -> None:
+    records = group("a", "suui", error="no answer") + [r for i in range(9) for r in group(f"m{i}", "suuu")]
+    with pytest.raises(
+        UserError, match=r"1 of 10 .*allowed: 9.0%.* a \(3 with a verdict, infra: no answer\)"
+    ):
+        refuse_lost(judge_all(records, 4), records, 0.09)
+    refuse_lost(judge_all(records, 4), records, 0.1)
+    assert "warning: 1 of 10 probed tasks are lost" in capsys.readouterr().err
+    refuse_lost(judge_all(records, 3), records, 0.0)
+    assert capsys.readouterr().err == ""
 
 
 def test_longer_draw_extends_a_shorter_one() -> None:
@@ -135,7 +192,7 @@ def test_longer_draw_extends_a_shorter_one() -> None:
     assert draw_tasks(names, 10, 1) == draw_tasks(names[::-1], 20, 1)[:10]
     assert draw_tasks(names, 10, 1) != draw_tasks(names, 10, 2)
     assert sorted(draw_tasks(names, None, 1)) == sorted(names)
-    assert seeded_order([], 1) == []
+    assert seeded_order([], 1, Draw.MIXED) == []
     with pytest.raises(UserError, match="60 tasks are to be probed, but there are 50"):
         draw_tasks(names, 60, 1)
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, read_jsonl, write_jsonl
-from lightning_smith.probe.split import changes, refuse_overlap, related, split
+from lightning_smith.probe.split import changes, refuse_overlap, split
 from scripts import split as script
 
 HEADER = "diff --git a/core.py b/core.py\nindex 1111111..2222222 100644\n--- a/core.py\n+++ b/core.py\n"
@@ -36,6 +37,7 @@ RELATED = [
     ),
     row("pm__3", HEADER.replace("1111111", "3333333") + CLAMP),
 ]
+VALIDATE = {"pm__3", "free__2", "free__7"}
 ROWS = [*RELATED, *(row(f"free__{i}", other(10 * i)) for i in range(12))]
 
 
@@ -66,38 +68,41 @@ def test_removed_line_that_looks_like_a_header_is_a_change() -> None:
     assert changes(patch) != changes(HEADER + "@@ -1,2 +1,1 @@\n--- a/base.py\n x\n")
 
 
-def test_chain_is_one_group() -> None:
-    groups = related({entry["instance_id"]: entry["patch"] for entry in ROWS})
-    assert ["combine__2", "pm__1", "pm__3"] in groups and len(groups) == 13
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_sides_are_disjoint_whatever_the_seed(seed: int) -> None:
-    result = split(ROWS, 5, seed)
+    mixed = random.Random(seed).sample(ROWS, len(ROWS))
+    result = split(mixed[5:], mixed[:5], seed)
     names = [{entry["instance_id"] for entry in side} for side in (result.train, result.validation)]
-    assert len(names[1]) == 5 and names[0] | names[1] == {entry["instance_id"] for entry in ROWS}
+    assert names[1] == {entry["instance_id"] for entry in mixed[:5]}, "all that was drawn validates"
+    assert names[0] | names[1] | result.left_out.keys() == {entry["instance_id"] for entry in ROWS}
     for one, two in itertools.product(result.train, result.validation):
         assert not changes(one["patch"]) & changes(two["patch"])
     refuse_overlap(result.train, result.validation)
-    assert result.groups == [["combine__2", "pm__1", "pm__3"]]
-    assert split(ROWS[::-1], 5, seed) == result
+    related = {entry["instance_id"] for entry in RELATED}
+    held = related & names[1]
+    assert result.left_out.keys() == (related - held if held else set())
+    assert set(result.left_out.values()) <= held
+    assert split(mixed[:4:-1], mixed[4::-1], seed) == result
 
 
-def test_seed_moves_tasks() -> None:
-    assert len({json.dumps(split(ROWS, 5, seed).validation) for seed in range(5)}) > 1
+def test_seed_moves_rows() -> None:
+    orders = {json.dumps(split(ROWS[3:10], ROWS[10:], seed).train) for seed in range(5)}
+    assert len(orders) == 5
 
 
 @pytest.mark.parametrize(
-    ("rows", "validation", "error"),
+    ("train", "validation", "error"),
     [
-        ([*ROWS, row("pm__1", other(999))], 5, "pm__1 was selected twice"),
-        (ROWS, 15, "15 of 15 selected tasks cannot be held aside"),
-        (RELATED, 1, "cannot be held aside"),
+        ([*ROWS[:5], row("pm__1", other(999))], ROWS[5:], "pm__1 was selected twice"),
+        (ROWS[:5], ROWS[4:], "free__1 was selected twice"),
+        (RELATED[1:], RELATED[:1], "each of the 2 training tasks shares a change"),
     ],
 )
-def test_splits_that_are_refused(rows: list[dict[str, Any]], validation: int, error: str) -> None:
+def test_splits_that_are_refused(
+    train: list[dict[str, Any]], validation: list[dict[str, Any]], error: str
+) -> None:
     with pytest.raises(UserError, match=error):
-        split(rows, validation, 1)
+        split(train, validation, 1)
 
 
 def test_overlap_is_named() -> None:
@@ -107,16 +112,24 @@ def test_overlap_is_named() -> None:
 
 def test_script_writes_full_rows(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "candidates.jsonl", [*ROWS, row("unchosen", other(500))])
-    table = "".join(f"{entry['instance_id']}\t1\n" for entry in ROWS) + "unchosen\t0\n"
+    sides = {entry["instance_id"]: "train" for entry in ROWS} | dict.fromkeys(VALIDATE, "validation")
+    table = "".join(f"{name}\t{side}\n" for name, side in {**sides, "unchosen": "no"}.items())
     (tmp_path / "selection.tsv").write_text("instance_id\tchosen\n" + table)
     flags = ["--selection", tmp_path / "selection.tsv", "--tasks", tmp_path / "candidates.jsonl"]
-    flags += ["--validation", 4, "--seed", 1, "--summary", tmp_path / "split.json"]
+    flags += ["--seed", 1, "--summary", tmp_path / "split.json"]
     flags += ["--train", tmp_path / "train.jsonl", "--val", tmp_path / "val.jsonl"]
     script.main([str(flag) for flag in flags])
     train, validation = (list(read_jsonl(tmp_path / f"{side}.jsonl")) for side in ("train", "val"))
-    assert len(train) == 11 and len(validation) == 4
+    assert len(train) == 10 and {entry["instance_id"] for entry in validation} == VALIDATE
     assert all(entry in ROWS for entry in train + validation)
-    assert read_json(tmp_path / "split.json")["train"]["tasks"] == 11
+    summary = read_json(tmp_path / "split.json")
+    assert (summary["train"]["tasks"], summary["validation"]["tasks"]) == (10, 3)
+    assert summary["left_out"] == {"combine__2": "pm__3", "pm__1": "pm__3"}
     (tmp_path / "candidates.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
     with pytest.raises(UserError, match="lacks"):
+        script.main([str(flag) for flag in flags])
+    (tmp_path / "selection.tsv").write_text("instance_id\tchosen\npm__1\t1\n")
+    with pytest.raises(
+        UserError, match=r"selection.tsv says '1' of pm__1, .* run select_by_difficulty again"
+    ):
         script.main([str(flag) for flag in flags])
