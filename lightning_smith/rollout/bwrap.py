@@ -34,6 +34,7 @@ from lightning_smith.process import ProcessStat, is_running, process_stat
 from lightning_smith.rollout.cgroup import ProcessGroup
 from lightning_smith.rollout.chroot import leave_chroot
 from lightning_smith.rollout.executor import SCRIPT, HeadAndTail
+from lightning_smith.rollout.keeper import forget, watch
 from lightning_smith.rollout.seccomp import filter_program
 
 TREE = "/testbed"
@@ -238,6 +239,10 @@ class Bwrap:
         with _Descriptors() as descriptors:
             status_read, status_write = descriptors.pipe_from_child()
             block_read, block_write = descriptors.pipe_to_child()
+            # The start of the command needs a byte: at the pipe's end bwrap goes on, and the launcher does not. With
+            # a copy of the other pipe's reading end bwrap can report to a harness that is gone: it would end at that
+            # otherwise, and leave a child that waits for it for ever.
+            go, reader = descriptors.copy(block_read), descriptors.copy(status_read)
             arguments = [
                 *self._system_arguments(),
                 *("--json-status-fd", str(status_write), "--block-fd", str(block_read)),
@@ -250,7 +255,11 @@ class Bwrap:
                 ),
                 *("--bind", str(tree), TREE, "--chdir", TREE, "--remount-ro", "/"),
                 *_flatten(("--setenv", *item) for item in self._environment(environment).items()),
-                *("bash", "-c", self._launcher(cpu_s)),
+                *(
+                    "bash",
+                    "-c",
+                    f"read -r -u {go} || exit; exec {go}<&- {reader}<&-; {self._launcher(cpu_s)}",
+                ),
             ]
             process = subprocess.Popen(
                 [str(self.program), *arguments],
@@ -259,9 +268,7 @@ class Bwrap:
                 stderr=subprocess.STDOUT,
                 env={},
                 pass_fds=descriptors.inherited,
-                # A rollout leads a session, and whoever ends it kills its group: bwrap belongs to that, for until
-                # its first process runs, the death of the parent alone does not reach it.
-                start_new_session=os.getsid(0) != os.getpid(),
+                start_new_session=True,
             )
             descriptors.close_inherited()
             assert process.stdout is not None
@@ -276,7 +283,7 @@ class Bwrap:
 
     def _system_arguments(self) -> list[str]:
         return [
-            *("--unshare-user", "--unshare-all", "--disable-userns", "--die-with-parent", "--new-session"),
+            *("--unshare-user", "--unshare-all", "--disable-userns", "--new-session"),
             *("--uid", str(_USER), "--gid", str(_USER), "--hostname", "testbed"),
             *("--cap-drop", "ALL", "--clearenv"),
             *_system_mounts(self.testbed_python),
@@ -310,8 +317,8 @@ class Bwrap:
     def _watch(self, job: _Job, start: int, deadline_s: float, tree: Path) -> None:
         """Read what the command writes until it has ended; end it when it passes a limit."""
         while not self._read(job, start, min(deadline_s, time.monotonic() + _TICK_S)):
-            if b'"exit-code"' in job.report:
-                break
+            if b'"exit-code"' in job.report or job.status not in job.open_files:
+                break  # it has ended, or somebody has killed bwrap
             job.limit = Limit.TIME if time.monotonic() >= deadline_s else self._exceeded(job, tree)
             if job.limit is not None:
                 break
@@ -342,9 +349,10 @@ class Bwrap:
             # bwrap holds the command back until it can read from `start`, so the process is there and is it.
             pid = int(json.loads(job.report.split(b"\n", 1)[0])["child-pid"])
             job.init = process_stat(pid)
+            watch(pid)
             job.group.add(pid)
             Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
-            os.write(start, b"\n")
+            os.write(start, b"\n\n")  # one for bwrap, one for the launcher
         if b'"exit-code"' in job.report:
             _kill(job)  # what the command left behind in the background ends with it
 
@@ -407,6 +415,11 @@ class _Descriptors:
         self.inherited.append(read)
         return read, write
 
+    def copy(self, number: int) -> int:
+        """Another descriptor of the same end of a pipe, which the child inherits."""
+        self.inherited.append(os.dup(number))
+        return self.inherited[-1]
+
     def file(self, data: bytes) -> int:
         """A file without a name that bwrap inherits, to be read from its start."""
         with tempfile.TemporaryFile() as file:
@@ -454,6 +467,8 @@ def _end(job: _Job) -> None:
                 f"`ps -o stat,wchan {job.init.pid}`"
             )
         time.sleep(_POLL_S)
+    if job.init is not None:
+        forget(job.init.pid)
     job.process.kill()
     job.process.wait()
     job.group.close()

@@ -542,32 +542,42 @@ def test_too_many_refused_commands_are_a_verdict(tmp_path: Path, folder: Path) -
     assert (ungraded.outcome, ungraded.reward) == (Outcome.BLOCKED, None)
 
 
-COMMANDS_WITHOUT_END = """
-import sys
+HARNESSES_THAT_ARE_KILLED = """
+import os, signal, sys, time
 from pathlib import Path
+import psutil
 from lightning_smith.rollout.bwrap import Bwrap
 sandbox = Bwrap.find()
-print(flush=True)
-while True:
-    sandbox.run("true", tree=Path(sys.argv[1]), environment={}, timeout_s=60)
+children = {}
+for number in range(int(sys.argv[2])):
+    harness = os.fork()
+    if harness == 0:
+        os.setsid()
+        sandbox.run("sleep 600", tree=Path(sys.argv[1]), environment={}, timeout_s=600)
+        os._exit(1)
+    time.sleep(0.002 * number)
+    children.update((child.pid, child) for child in psutil.Process(harness).children(recursive=True))
+    getattr(os, sys.argv[3])(harness, signal.SIGKILL)
+    os.waitpid(harness, 0)
+gone, left = psutil.wait_procs(children.values(), timeout=5)
+assert len(gone) > 20 and not left, left
 """
 
 
-def test_a_killed_rollout_leaves_no_sandbox_at_whatever_moment(tmp_path: Path) -> None:
-    """A rollout leads a session and is killed with its group, often while a sandbox is being set up."""
-    for number in range(24):
-        with subprocess.Popen(
-            [sys.executable, "-c", COMMANDS_WITHOUT_END, str(tmp_path)],
-            stdout=subprocess.PIPE,
-            start_new_session=True,
-        ) as rollout:
-            assert rollout.stdout is not None and rollout.stdout.readline()
-            time.sleep(0.001 * number)
-            os.killpg(rollout.pid, signal.SIGKILL)
-    deadline_s = time.monotonic() + 20
-    while processes(str(tmp_path)) and time.monotonic() < deadline_s:
-        time.sleep(0.1)
-    assert processes(str(tmp_path)) == []
+@pytest.mark.parametrize("kill", ["kill", "killpg"])
+def test_a_killed_harness_leaves_nothing_running_at_whatever_moment(tmp_path: Path, kill: str) -> None:
+    """By itself, or with the group that it leads, as a rollout is killed: while a sandbox is set up, and later."""
+    command = [sys.executable, "-c", HARNESSES_THAT_ARE_KILLED, str(tmp_path), "50", kill]
+    try:
+        subprocess.run(command, check=True)
+        deadline_s = time.monotonic() + 5
+        while left := processes(f" {tmp_path} /testbed"):
+            assert time.monotonic() < deadline_s, left
+            time.sleep(0.1)
+    finally:
+        for process in psutil.process_iter(["cmdline"]):
+            if str(tmp_path) in (process.info["cmdline"] or ()):
+                process.kill()
 
 
 def test_a_sandbox_that_is_killed_before_it_runs_takes_its_child_along() -> None:
