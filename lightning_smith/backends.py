@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -27,6 +28,9 @@ AVAILABLE: dict[str, frozenset[str]] = {
     "harness": frozenset({"bwrap", "docker"}),
 }
 """Implementations that this version has, by key of `backends`."""
+
+ON_CLUSTERS = frozenset({"pod", "k8s", "vllm", "verl"})
+"""Implementations that no laptop can have."""
 
 USED_BY: dict[str, tuple[str, ...]] = {
     "download_shard": ("hub",),
@@ -83,6 +87,34 @@ def refuse_unlike(rules: Iterable[str], backends: Mapping[str, str]) -> None:
             f"backends.images={backends['images']}: set backends.images to {needed}, the kind of image that such "
             "workspaces run"
         )
+
+
+def refuse_local(backends: Mapping[str, str]) -> None:
+    """Raise UserError if the configuration has git repositories where Docker images are asked for."""
+    if backends["images"] != "docker":
+        raise UserError(
+            "this configuration has git repositories in place of Docker images (backends.images=local): "
+            "`snakemake --profile mini --configfile config/mini.yaml config/mini-docker.yaml` makes images of the "
+            "miniature's, and `--profile k8s` prepares SWE-smith's"
+        )
+
+
+def refuse_lost_overlay(
+    machines: Mapping[str, str], backends: Mapping[str, str], configfiles: Sequence[Path]
+) -> None:
+    """Raise UserError if --configfile has put a full-size configuration in the place of the miniature's.
+
+    `machines` are those that a profile or --set-resources give to rules; `configfiles` all files of --configfile.
+    """
+    for rule in (rule for rule, machine in machines.items() if machine == "laptop"):
+        for key in USED_BY.get(rule, ()):
+            if backends[key] in ON_CLUSTERS and not any(file.name == "mini.yaml" for file in configfiles):
+                files = " ".join(os.path.relpath(file) for file in configfiles)
+                raise UserError(
+                    f"rule {rule} is to run on a laptop with backends.{key}={backends[key]}: --configfile takes the "
+                    "place of the miniature's own configuration, which the profile names, so write "
+                    f"`--configfile config/mini.yaml {files}`".rstrip()
+                )
 
 
 def profile_source(tests: str, images: Path) -> ProfileSource:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +71,53 @@ def check_references(config: dict[str, Any]) -> None:
             raise UserError(f"{where}.router_replay needs a policy of kind moe, not {recipe['policy']}")
 
 
+def configured_recipe(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """A recipe by its name; UserError if there is none."""
+    recipes = active_recipes(config)
+    if name not in recipes:
+        raise UserError(f"there is no recipe {name!r}: the configuration has {', '.join(recipes)}")
+    return recipes[name]
+
+
+def step_before(config: dict[str, Any], name: str, step: int) -> int:
+    """The checkpoint that a recipe's segment up to `step` starts from; 0 is the policy before training.
+
+    Raises UserError for a recipe or a step that is not configured.
+    """
+    steps = configured_recipe(config, name)["checkpoints"]
+    if step not in steps:
+        raise UserError(f"recipe {name} has no checkpoint at step {step}: it has {steps}")
+    return max((s for s in steps if s < step), default=0)
+
+
 def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
     """Raise UserError with the key's path for the first place where `config` breaks the JSON schema."""
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
     error = best_match(Draft202012Validator(schema).iter_errors(config))
-    if error is not None:
-        key = ".".join(str(part) for part in error.absolute_path)
-        raise UserError(
-            f"configuration key {key or '(top level)'}: {error.message} (config.yaml says what is legal)"
-        )
+    if error is None:
+        return
+    path = [str(part) for part in error.absolute_path]
+    said, legal = error.message, "config.yaml says what is legal"
+    if error.validator == "additionalProperties":
+        unknown = min(set(error.instance) - set(error.schema["properties"]))
+        path, said = [*path, unknown], "there is no such key"
+        legal = _did_you_mean(unknown, error.schema["properties"]) or legal
+    elif error.validator == "required" and len(path) == 2 and path[0] == "recipes":
+        known = (name for name, recipe in config["recipes"].items() if name != path[1] and recipe)
+        legal = _did_you_mean(path[1], known)
+        said = "there is no such recipe" if legal else said
+        legal = legal or "a recipe of your own has every key that those of config.yaml have"
+    elif isinstance(error.instance, str) and _EXPONENT.fullmatch(error.instance):
+        legal = f"write {_EXPONENT.sub(r'\1.0e\2', error.instance)}, since YAML reads a number with an exponent only if it has a point"
+    raise UserError(f"configuration key {'.'.join(path) or '(top level)'}: {said} ({legal})")
+
+
+_EXPONENT = re.compile(r"([-+]?[0-9]+)[eE]([-+]?[0-9]+)")
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """`write <the closest known name>`; None if none is close."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"write {close[0]}" if close else None

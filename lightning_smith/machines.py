@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from lightning_smith.backends import need, refuse_missing, refuse_unlike
 from lightning_smith.errors import UserError
+from lightning_smith.rollout.bwrap import check_sandbox
 
 GPUS_OF_B = 4
 """GPUs of Machine B: the published node has four B200."""
@@ -74,6 +76,23 @@ MACHINES: dict[str, tuple[str, str, Callable[[], str | None]]] = {
     "any": ("any machine", "mini", lambda: None),
 }
 """By the value of the resource: description, profile, and what checks this host."""
+
+
+def check_host(
+    jobs: Sequence[Mapping[str, str]], targets: Iterable[str], backends: Mapping[str, str]
+) -> None:
+    """Raise UserError if the jobs about to run cannot run on this host or in this version.
+
+    `jobs` are mappings with `rule` and `machine`; `targets` are what the user asked for.
+    """
+    rules = {job["rule"] for job in jobs}
+    refuse_wrong_machine(jobs, targets)
+    refuse_missing(rules, backends)
+    refuse_unlike(rules, backends)
+    if need("bwrap", rules, backends):
+        check_sandbox()
+    if need("docker", rules, backends) and (lack := lacks_docker()):
+        raise UserError(lack)
 
 
 def refuse_wrong_machine(jobs: Iterable[Mapping[str, str]], targets: Iterable[str]) -> None:

@@ -6,21 +6,25 @@ import sys
 from pathlib import Path
 
 import yaml
+from snakemake.utils import update_config
 
-from lightning_smith.backends import need, refuse_missing, refuse_unlike
+from lightning_smith.backends import refuse_local, refuse_lost_overlay
+from lightning_smith.command_line import config_values
 from lightning_smith.config import active_recipes, check_references, check_schema
-from lightning_smith.config import recipe_settings as recipe_of
+from lightning_smith.config import configured_recipe, recipe_settings as settings_of
+from lightning_smith.config import step_before
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
 from lightning_smith.images.names import image_key
 from lightning_smith.images.state import failures_text
-from lightning_smith.machines import lacks_docker, refuse_wrong_machine
+from lightning_smith.machines import check_host
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
-from lightning_smith.rollout.bwrap import check_sandbox
 from lightning_smith.runlock import RunLock
 from lightning_smith.tasks.miniature.table import load_sources
 
 with exit_on_user_error():
+    for values in config_values(workflow.config_settings.config_args or ()):
+        update_config(config, values)
     check_schema(
         config,
         yaml.safe_load(
@@ -28,6 +32,15 @@ with exit_on_user_error():
         ),
     )
     check_references(config)
+    refuse_lost_overlay(
+        {
+            name: str(resources["machine"].raw)
+            for name, resources in workflow.resource_settings.overwrite_resources.items()
+            if "machine" in resources
+        },
+        config["backends"],
+        workflow.config_settings.configfiles,
+    )
 
 # The environment that runs Snakemake also runs gateway and controller; scripts in other environments find it here.
 os.environ["LIGHTNING_SMITH_PYTHON"] = sys.executable
@@ -66,17 +79,9 @@ def hold_folder_and_check_machine():
         {"rule": job.rule.name, "machine": str(job.resources.get("machine", "any"))}
         for job in workflow.dag.needrun_jobs()
     ]
+    targets = sorted(rule.name for rule in workflow.dag.targetrules)
     with exit_on_user_error():
-        refuse_wrong_machine(
-            jobs, sorted(rule.name for rule in workflow.dag.targetrules)
-        )
-        refuse_missing((job["rule"] for job in jobs), BACKENDS)
-        refuse_unlike((job["rule"] for job in jobs), BACKENDS)
-        if need("bwrap", (job["rule"] for job in jobs), BACKENDS):
-            check_sandbox()
-        if need("docker", (job["rule"] for job in jobs), BACKENDS):
-            if lack := lacks_docker():
-                raise UserError(lack)
+        check_host(jobs, targets, BACKENDS)
         globals()["_run_lock"] = RunLock(".snakemake")
 
 
@@ -106,24 +111,10 @@ def task_images(role):
     return built_images(image_keys(role))
 
 
-def step_before(recipe, step):
-    """The checkpoint that a segment starts from; 0 is the policy before training. Refuses what is not configured."""
-    with exit_on_user_error():
-        if recipe not in RECIPES:
-            raise UserError(
-                f"there is no recipe {recipe!r}: the configuration has {', '.join(RECIPES)}"
-            )
-        steps = RECIPES[recipe]["checkpoints"]
-        if step not in steps:
-            raise UserError(
-                f"recipe {recipe} has no checkpoint at step {step}: it has {steps}"
-            )
-    return max((s for s in steps if s < step), default=0)
-
-
 def policy_of(recipe):
-    """The policy's section of the configuration."""
-    return config["policies"][RECIPES[recipe]["policy"]]
+    """The policy's section of the configuration; refuses a recipe that is not configured."""
+    with exit_on_user_error():
+        return config["policies"][configured_recipe(config, recipe)["policy"]]
 
 
 def agent_settings(wildcards):
@@ -133,7 +124,7 @@ def agent_settings(wildcards):
 
 def recipe_settings(wildcards):
     """A recipe as JSON."""
-    return dump_json(recipe_of(config, wildcards.recipe))
+    return dump_json(settings_of(config, wildcards.recipe))
 
 
 # What a stage with rollouts, and what the official grading, runs in beside the environment of the workflow.

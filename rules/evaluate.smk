@@ -5,9 +5,7 @@ OUTPUTS  {results}/eval/{recipe}/step_{step}/{counts.json,verdicts.jsonl,sample_
 """
 
 SAMPLES = list(range(config["evaluation"]["samples"]))
-EVALUATED = [
-    (name, step) for name, recipe in RECIPES.items() for step in recipe["evaluate"]
-]
+EVALUATED = [(name, step) for name in RECIPES for step in RECIPES[name]["evaluate"]]
 # The official grading in bubblewrap needs the repositories on disk.
 GRADED_IMAGES = (
     local_images("heldout")
@@ -21,7 +19,8 @@ def model_at(wildcards):
     """The folder of the policy at a step: where it starts from, or the export."""
     if int(wildcards.step) == 0:
         return policy_of(wildcards.recipe)["model"]
-    step_before(wildcards.recipe, int(wildcards.step))
+    with exit_on_user_error():
+        step_before(config, wildcards.recipe, int(wildcards.step))
     return f"{WORK}/export/{wildcards.recipe}/step_{wildcards.step}"
 
 

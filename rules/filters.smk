@@ -12,7 +12,14 @@ FILTERS += [name for name in ("gradable", "validated") if config["filters"][name
 
 
 def filter_before(name):
-    """The decisions of the filter that runs before this one."""
+    """The decisions of the filter that runs before this one; refuses one that is switched off."""
+    with exit_on_user_error():
+        if name not in FILTERS:
+            value = "file" if name == "overlap" else "true"
+            raise UserError(
+                f"the filter {name} is off in this configuration: switch it on with "
+                f"--config 'filters={{{name}: {value}}}'"
+            )
     return f"{DATA}/filters/{FILTERS[FILTERS.index(name) - 1]}.tsv"
 
 

@@ -32,6 +32,8 @@ def only_of(name):
 
 def wanted_images(name):
     """Keys of the images of a data set that are to be prepared, known once the data set is there."""
+    with exit_on_user_error():
+        refuse_local(BACKENDS)
     table = Path(checkpoints.list_image_names.get(set=name).output[0])
     with exit_on_user_error():
         return choose(read_names(table), only_of(name))
@@ -55,20 +57,19 @@ def source_flags():
     return " ".join([*flags, f"--min-mb-per-s {images['min_mb_per_s']}"])
 
 
+def base_image(wildcards):
+    """What an image is made of if it is made here."""
+    with exit_on_user_error():
+        refuse_local(BACKENDS)
+    return built_images([wildcards.image])
+
+
 def certify_flags(image):
     """How many tasks of an image are graded as a part of its proof; the evaluation set has a harness of its own."""
     tasks = config["images"]["certify_tasks"] if set_of(image) == "release" else 0
     timeout = config["agent"]["grading_timeout_s"]
-    flags = [
-        "--certify-tasks",
-        str(tasks),
-        "--grading-timeout",
-        str(timeout),
-        "--tests",
-        BACKENDS["tests"],
-        "--tasks",
-    ]
-    return shlex.join([*flags, *RAW]) if tasks else ""
+    flags = f"--certify-tasks {tasks} --grading-timeout {timeout} --tests {BACKENDS['tests']} --tasks "
+    return flags + shlex.join(RAW) if tasks else ""
 
 
 checkpoint list_image_names:
@@ -114,7 +115,7 @@ rule prepare_image:
         layer=rules.agent_layer.output,
         state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
         smith=lambda wildcards: SMITH if certify_flags(wildcards.image) else [],
-        made=lambda wildcards: built_images([wildcards.image]),
+        made=base_image,
     output:
         f"{DATA}/images/{{image}}.json",
     log:
@@ -132,11 +133,7 @@ rule prepare_image:
         work=WORK,
         certify=lambda wildcards: certify_flags(wildcards.image),
         failures=IMAGE_FAILURES,
-        push=(
-            f"--push-to {config['images']['push_to']}"
-            if config["images"]["push_to"]
-            else ""
-        ),
+        push=f"--push-to {push}" if (push := config["images"]["push_to"]) else "",
         share="--share-layer" if config["images"]["share_layer"] else "",
     message:
         "prepare {wildcards.image}"

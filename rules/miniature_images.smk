@@ -9,6 +9,18 @@ BUILT_STATES = ImageStates(
 )
 
 
+def docker_images_of_miniature(wildcards):
+    """Records of all Docker images of the miniature's packages; refuses a release that is not its own."""
+    with exit_on_user_error():
+        refuse_local(BACKENDS)
+        if not OF_MINIATURE:
+            raise UserError(
+                "only the miniature's images are built, and those of this release are pulled: run "
+                "`snakemake --profile k8s prepare_images`"
+            )
+    return built_images(image_keys("train", "heldout"))
+
+
 rule build_docker_image:
     """Make the Docker image of one package of the miniature out of its git repository."""
     input:
@@ -37,5 +49,5 @@ rule build_docker_image:
 rule build_docker_images:
     """Every Docker image of the miniature's packages, without the agent layer."""
     input:
-        built_images(image_keys("train", "heldout")),
+        docker_images_of_miniature,
     localrule: True

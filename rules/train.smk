@@ -7,7 +7,8 @@ OUTPUTS  {results}/train/{recipe}/step_{step}.json, {results}/export/{recipe}/st
 
 def segment_start(wildcards):
     """The manifest of the checkpoint before this one; nothing before the first."""
-    before = step_before(wildcards.recipe, int(wildcards.step))
+    with exit_on_user_error():
+        before = step_before(config, wildcards.recipe, int(wildcards.step))
     return [f"{RESULTS}/train/{wildcards.recipe}/step_{before}.json"] if before else []
 
 

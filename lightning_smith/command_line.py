@@ -1,0 +1,86 @@
+"""What a command line of Snakemake asks for, checked before Snakemake acts on it, and its values read as YAML.
+
+profiles/default/profile.yaml calls `check_arguments`: a profile is the first file of ours that Snakemake reads.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lightning_smith.errors import UserError, exit_on_user_error
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads `1e-4` as a number, as YAML 1.2 does; PyYAML wants a point in it."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def check_arguments(args: Namespace) -> None:
+    """End the process with one sentence if Snakemake's arguments are refused; lists of rules write nothing."""
+    listing = args.list_rules or args.list_target_rules
+    with exit_on_user_error():
+        refuse_command_line(args.config or (), args.configfile, None if listing else args.directory or Path())
+
+
+def refuse_command_line(config: Iterable[str], configfiles: Iterable[Path], folder: Path | None) -> None:
+    """Raise UserError for what Snakemake would answer with a traceback.
+
+    `config` are the entries of --config, `configfiles` those of --configfile, `folder` is what the run
+    writes to.
+    """
+    for entry in config:
+        key, equals, value = entry.partition("=")
+        if not equals:
+            raise UserError(
+                f"--config {entry} is not KEY=VALUE: write targets after `--`, as in "
+                f"`snakemake --config KEY=VALUE -- {entry}`"
+            )
+        if "." in key:
+            raise UserError(f"--config {entry} has a dotted key: write --config '{_nested(key, value)}'")
+    for file in configfiles:
+        if not file.is_file():
+            hint = (
+                "correct its name"
+                if file.suffix
+                else f"write targets after `--`, as in `snakemake --configfile FILE -- {file}`"
+            )
+            raise UserError(f"the configuration file {file} does not exist in {Path.cwd()}: {hint}")
+    if folder and folder.is_dir() and not os.access(folder, os.W_OK):
+        raise UserError(
+            f"the folder {folder.resolve()} cannot be written: make it writable, or run the workflow in a copy of "
+            "your own"
+        )
+
+
+def _nested(key: str, value: str) -> str:
+    """`a.b.c=1` in the form that --config reads: `a={b: {c: 1}}`."""
+    top, *inner = key.split(".")
+    for name in reversed(inner):
+        value = f"{{{name}: {value}}}"
+    return f"{top}={value}"
+
+
+def config_values(entries: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The entries of --config, `KEY=YAML`, in their order; UserError for one that is no YAML.
+
+    Snakemake itself leaves numbers and booleans below the first level as text.
+    """
+    for entry in entries:
+        key, _, text = entry.partition("=")
+        try:
+            yield {key: yaml.load(text.strip("'\""), Loader=_Loader)}
+        except yaml.YAMLError:
+            raise UserError(
+                f"--config {entry} is not YAML: write it as --config '{key}={{name: value}}'"
+            ) from None

@@ -1,0 +1,45 @@
+"""What a broken configuration is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lightning_smith.config import check_schema
+from lightning_smith.errors import UserError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value", "said"),
+    [
+        ("recipes", "densse", {"seed": 2}, "recipes.densse: there is no such recipe (write dense)"),
+        (
+            "recipes",
+            "mine",
+            {"seed": 2},
+            "recipes.mine: 'policy' is a required property (a recipe of your own has every",
+        ),
+        ("recipes", "dense", 3, "recipes.dense: 3 is not of type 'object', 'null'"),
+        ("probe", "task", 3, "probe.task: there is no such key (write tasks)"),
+        (
+            "probe",
+            "temperature",
+            "1e-1",
+            "probe.temperature: '1e-1' is not of type 'number' (write 1.0e-1, since",
+        ),
+        ("probe", "colour", "red", "probe.colour: there is no such key (config.yaml says what is legal)"),
+    ],
+)
+def test_a_broken_key_is_named_with_what_to_write(section: str, key: str, value: Any, said: str) -> None:
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    schema = yaml.safe_load((ROOT / "schemas/config.schema.yaml").read_text())
+    check_schema(config, schema)
+    config[section][key] = value
+    with pytest.raises(UserError) as error:
+        check_schema(config, schema)
+    assert f"configuration key {said}" in str(error.value)
