@@ -110,7 +110,8 @@ def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
         said = "there is no such recipe" if legal else said
         legal = legal or "a recipe of your own has every key that those of config.yaml have"
     elif isinstance(error.instance, str) and _EXPONENT.fullmatch(error.instance):
-        legal = f"write {_EXPONENT.sub(r'\1.0e\2', error.instance)}, since YAML reads a number with an exponent only if it has a point"
+        number = _EXPONENT.sub(r"\1.0e\2", error.instance)
+        legal = f"write {number}, since YAML reads a number with an exponent only if it has a point"
     raise UserError(f"configuration key {'.'.join(path) or '(top level)'}: {said} ({legal})")
 
 

@@ -30,7 +30,9 @@ def run_script(main: Callable[[], None], *, interrupted: str = RESUMABLE) -> NoR
     A package that another environment has is named with that environment.
     Any other exception keeps its traceback: it is a defect.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _stop)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)
     try:
         main()
     except UserError as error:
@@ -62,6 +64,15 @@ def run_script(main: Callable[[], None], *, interrupted: str = RESUMABLE) -> NoR
         )
         sys.exit(1)
     sys.exit(0)
+
+
+def _stop(number: int, _: object) -> NoReturn:
+    """End this process; later signals must not break off the closing that the first one has begun."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: None)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(143)
 
 
 def exit_without_reader() -> NoReturn:

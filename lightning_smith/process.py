@@ -194,6 +194,57 @@ class Service:
         self._process.wait()
 
 
+def pass_signals_on() -> None:
+    """From now on have INT or TERM to this process alone end its jobs too, as Ctrl-C in a terminal does.
+
+    A terminal interrupts the whole process group; `kill PID` reaches one process, which would then wait for the others.
+    A second signal ends the wait for them.
+    """
+
+    def handle(*_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
+        _interrupt_jobs()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, handle)
+
+
+def _interrupt_jobs() -> None:
+    """Send INT to this process's descendants in its group, or TERM to those that a shell made ignore INT."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    stats = {stat.pid: stat for stat in map(process_stat, pids) if stat and stat.running}
+    group = os.getpgrp()
+    for stat in stats.values():
+        ancestor = stat
+        while ancestor is not None and ancestor.pid != os.getpid():
+            ancestor = stats.get(ancestor.parent)
+        if ancestor is None or stat is ancestor or stat.group != group:
+            continue
+        number = signal.SIGINT
+        if _ignores(stat.pid, signal.SIGINT):
+            if _program(stat.pid) in _WAIT_FOR_OTHERS:
+                continue
+            number = signal.SIGTERM
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(stat.pid, number)
+
+
+_WAIT_FOR_OTHERS = ("bash", "sh", "tee")
+"""Programs of a rule's command line that end by themselves with its script, and lose its last words otherwise."""
+
+
+def _ignores(pid: int, number: signal.Signals) -> bool:
+    """Whether a process ignores a signal."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return False
+    ignored = next((line for line in status.splitlines() if line.startswith("SigIgn:")), "SigIgn: 0")
+    return bool(int(ignored.split()[1], 16) >> (number - 1) & 1)
+
+
 def describe_exit(code: int) -> str:
     """`with exit code 1`, or `by signal SIGKILL` for the negative codes of `Service.exit_code`."""
     if code >= 0:

@@ -19,6 +19,7 @@ from lightning_smith.images.names import image_key
 from lightning_smith.images.state import failures_text
 from lightning_smith.machines import check_host
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
+from lightning_smith.process import pass_signals_on
 from lightning_smith.runlock import RunLock
 from lightning_smith.tasks.miniature.table import load_sources
 
@@ -82,6 +83,7 @@ def hold_folder_and_check_machine():
     targets = sorted(rule.name for rule in workflow.dag.targetrules)
     with exit_on_user_error():
         check_host(jobs, targets, BACKENDS)
+        pass_signals_on()
         globals()["_run_lock"] = RunLock(".snakemake")
 
 
