@@ -1,7 +1,7 @@
 """From the raw SWE-smith release to a SWE-bench Verified results table.
 
-Plan: `snakemake -n`. Targets with a sentence each: `snakemake --list-target-rules`. The whole experiment in miniature:
-`uv run snakemake --profile mini`. One file a stage under rules/, in the order of the workflow.
+Plan: `uv run snakemake -n`. Targets with a sentence each: `uv run snakemake --list-target-rules`. The whole experiment in
+miniature: `uv run snakemake --profile mini`. One file a stage under rules/, in the order of the workflow.
 """
 
 from snakemake.utils import min_version

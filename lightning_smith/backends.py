@@ -61,7 +61,7 @@ def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
                 raise UserError(
                     f"rule {rule} is configured with backends.{key}={backends[key]}, which this version does not "
                     f"have there (it has {have}): run the miniature with `uv run snakemake --profile mini`, or ask "
-                    f"for a target that stops before {rule} (snakemake --list-target-rules)"
+                    f"for a target that stops before {rule} (uv run snakemake --list-target-rules)"
                 )
 
 

@@ -58,7 +58,7 @@ def read_json(path: Path | str) -> Any:
         return json.loads(Path(path).read_bytes())
     except FileNotFoundError:
         raise UserError(
-            f"{path} does not exist: run the rule that makes it first (snakemake {path})"
+            f"{path} does not exist: run the rule that makes it first (uv run snakemake {path})"
         ) from None
     except ValueError as error:
         raise UserError(

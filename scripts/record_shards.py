@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> None:
     records = sorted([*args.data.glob("raw/*.parquet.json"), *args.data.glob("*.parquet.json")])
     if not records:
         raise UserError(
-            f"{args.data} has no record of a download: run snakemake {args.data}/release.json first"
+            f"{args.data} has no record of a download: run `uv run snakemake {args.data}/release.json` first"
         )
     print(f"{args.table}: {add_records(args.table, records)} rows added from {len(records)} records")
 

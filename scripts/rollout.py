@@ -3,7 +3,7 @@
 The policy is an OpenAI chat endpoint, or a file of scripted replies: a JSON list of strings. Limits and wording are
 the section `agent` of config.yaml, with --configfile and then --set laid over it. After `make mini`, for example:
 
-    echo '["```bash\\nls\\n```", "```bash\\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n```"]' > replies.json
+    printf '%s' '["```bash\\nls\\n```", "```bash\\necho COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT\\n```"]' > replies.json
     uv run python scripts/rollout.py --configfile config/mini.yaml --tasks data/mini/val_dataset_filtered.jsonl \\
         --images work/mini/images --scripted replies.json
 

@@ -50,7 +50,7 @@ def choose(names: Mapping[str, str], only: Sequence[str]) -> list[str]:
 def read_names(path: Path) -> dict[str, str]:
     """Image names by key of a table that `write_names` wrote."""
     if not path.is_file():
-        raise UserError(f"{path} does not exist: run the rule that makes it first (snakemake {path})")
+        raise UserError(f"{path} does not exist: run the rule that makes it first (uv run snakemake {path})")
     pairs = (line.split("\t") for line in path.read_text().splitlines())
     return {pair[0]: pair[-1] for pair in pairs}
 
@@ -88,7 +88,7 @@ def _parquet(path: Path) -> Iterator[str]:
                     yield name
     except FileNotFoundError:
         raise UserError(
-            f"{path} does not exist: run the rule that makes it first (snakemake {path})"
+            f"{path} does not exist: run the rule that makes it first (uv run snakemake {path})"
         ) from None
     except pa.ArrowInvalid as error:
         raise UserError(f"{path} is no parquet file ({error}): make it again") from None
