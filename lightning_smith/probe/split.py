@@ -6,7 +6,6 @@ patch under different names. A task that shares a change with a validation task 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,7 @@ from typing import Any
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
 from lightning_smith.probe.draw import Draw, seeded_order
-
-_HUNK = re.compile(r"^@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
+from lightning_smith.tasks.patches import FileDiff, hunk_lines, split_diff
 
 
 @dataclass(frozen=True)
@@ -38,47 +36,27 @@ def changes(patch: str) -> set[str]:
     wherever it stands and whatever stands around it. A file without text changes (mode, rename, binary)
     counts as one change.
     """
-    found: set[str] = set()
-    for section in re.split(r"^(?=diff --git )", patch, flags=re.MULTILINE):
-        if section.strip():
-            found |= _section_changes(section.split("\n"))
-    return found
+    return {change for part in split_diff(patch.encode("utf-8", "replace")) for change in _file_changes(part)}
 
 
-def _section_changes(lines: list[str]) -> set[str]:
-    path = _path(lines)
+def _file_changes(part: FileDiff) -> set[str]:
+    lines = part.data.decode().split("\n")
+    path = part.names[-1] if part.names else lines[0]
     runs: list[list[str]] = []
     open_run = False
-    removed = added = 0  # lines of the hunk that are still to come; outside of hunks, `---` is a header
-    for line in lines:
-        if removed <= 0 and added <= 0:
-            open_run = False
-            if match := _HUNK.match(line):
-                removed, added = (int(count) if count else 1 for count in match.groups())
+    for inside, line in hunk_lines(lines):
+        if inside and line.startswith("\\"):
             continue
-        if line.startswith("\\"):
-            continue
-        mark = line[:1]
-        removed -= mark != "+"
-        added -= mark != "-"
-        if mark in ("+", "-"):
+        changed = inside and line[:1] in ("+", "-")
+        if changed:
             if not open_run:
                 runs.append([])
             runs[-1].append(line.rstrip())
-        open_run = mark in ("+", "-")
+        open_run = changed
     if not runs:
         kept = [line.rstrip() for line in lines if not line.startswith("index ")]
-        return {hash_json([path, kept])}
+        return {hash_json([path, kept])} if any(kept) else set()
     return {hash_json([path, run]) for run in runs}
-
-
-def _path(lines: list[str]) -> str:
-    """The changed file: of `+++`, or of `---` where it is deleted, or of the first line."""
-    for prefix in ("+++ ", "--- "):
-        for line in lines:
-            if line.startswith(prefix) and not line.startswith(prefix + "/dev/null"):
-                return line[len(prefix) :].split("\t")[0].rstrip().removeprefix("a/").removeprefix("b/")
-    return lines[0]
 
 
 def split(train: Sequence[dict[str, Any]], validation: Sequence[dict[str, Any]], seed: int) -> Split:

@@ -26,6 +26,7 @@ from typing import Protocol
 from lightning_smith.errors import UserError
 from lightning_smith.images.git import GitError, git
 from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.tasks.patches import split_diff
 
 MAX_DIFF_BYTES = 10_000_000
 """Default bound of a diff and of what it is made from."""
@@ -322,74 +323,6 @@ def _render(private: Path, commit: str) -> bytes:
     options = ["--cached", "--patch", "--binary", "--full-index", "--no-renames", "--unified=3"]
     options += ["--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/"]
     return git(private, "-c", "core.quotePath=true", "diff-index", *options, commit)
-
-
-@dataclass(frozen=True)
-class FileDiff:
-    """The part of a patch that is about one file, and the paths that its header names."""
-
-    names: tuple[str, ...]
-    data: bytes
-
-
-def split_diff(diff: bytes) -> list[FileDiff]:
-    """The parts of a patch in git's format, each from its `diff --git` line on.
-
-    Text before the first part is dropped; a patch without such lines is one part without names.
-    """
-    starts = [match.start() for match in re.finditer(rb"^diff --git ", diff, re.M)]
-    if not starts:
-        return [FileDiff((), diff)] if diff else []
-    ends = [*starts[1:], len(diff)]
-    parts = [diff[start:end] for start, end in zip(starts, ends, strict=True)]
-    return [FileDiff(_header_names(part), part) for part in parts]
-
-
-def _header_names(part: bytes) -> tuple[str, ...]:
-    """Every path that the header of a part names, without the prefixes a/ and b/."""
-    names: list[str] = []
-    for line in part.split(b"\n"):
-        if line.startswith((b"@@ ", b"GIT binary patch", b"Binary files ")):
-            break
-        keyword = re.match(rb"(diff --git |--- |\+\+\+ |rename from |rename to |copy from |copy to )", line)
-        if keyword is None:
-            continue
-        rest = line[keyword.end() :].rstrip(b"\t\r")
-        if keyword[0] == b"diff --git ":
-            names += [name[2:] for name in _two_paths(rest)]
-        elif keyword[0] in (b"--- ", b"+++ "):
-            name = _unquote(rest)
-            names += [name[2:]] if name != "/dev/null" else []
-        else:
-            names.append(_unquote(rest))
-    return tuple(dict.fromkeys(names))
-
-
-def _two_paths(rest: bytes) -> list[str]:
-    """Both paths of a `diff --git` line.
-
-    Two unquoted paths with blanks are told apart by being the same; if they are not, the header repeats them.
-    """
-    quoted = re.fullmatch(rb'("(?:[^"\\]|\\.)*"|\S+) ("(?:[^"\\]|\\.)*"|\S+)', rest)
-    if quoted is not None:
-        return [_unquote(quoted[1]), _unquote(quoted[2])]
-    middle = len(rest) // 2
-    if rest[:middle][2:] == rest[middle + 1 :][2:]:
-        return [_unquote(rest[:middle])]
-    return []
-
-
-def _unquote(name: bytes) -> str:
-    """A path as git prints it: as it is, or between double quotes with C's escapes."""
-    if not name.startswith(b'"'):
-        return os.fsdecode(name)
-    plain = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
-
-    def character(match: re.Match[bytes]) -> bytes:
-        code = match[1]
-        return bytes([int(code, 8) & 0xFF]) if code[:1].isdigit() else plain.get(code, code)
-
-    return os.fsdecode(re.sub(rb"\\([0-7]{3}|.)", character, name[1:-1], flags=re.S))
 
 
 def _is_utf8(data: bytes) -> bool:

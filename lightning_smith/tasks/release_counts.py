@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.names import image_key
 from lightning_smith.tasks.columns import iter_batches
 from lightning_smith.tasks.filters import statement
+from lightning_smith.tasks.patches import split_diff
 
 EMPTY = (statement.NULL, statement.EMPTY, statement.WHITESPACE)
 """What the published count of empty statements takes together: `not (text or "").strip()`."""
@@ -41,8 +41,6 @@ LANGUAGES = {
 """Of the languages that SWE-smith has profiles for, by suffix."""
 OTHER_LANGUAGE = "another language"
 
-_EDITED = re.compile(r"^(?:---|\+\+\+) [ab]/.*?(\.\w+)?\t?$", re.MULTILINE)
-
 
 @dataclass(frozen=True)
 class ReleaseCounts:
@@ -65,7 +63,8 @@ def count_release(shards: Iterable[Path]) -> ReleaseCounts:
         rows += batch.num_rows
         statements.update(reason for reason in statement.reasons(batch) if reason is not None)
         for repo, patch in zip(*(batch.column(name).to_pylist() for name in ("repo", "patch")), strict=True):
-            suffixes = _EDITED.findall(patch)
+            parts = split_diff((patch or "").encode("utf-8", "replace"))
+            suffixes = [PurePosixPath(name).suffix for part in parts for name in part.names]
             languages.setdefault(repo, Counter()).update(LANGUAGES.get(s, OTHER_LANGUAGE) for s in suffixes)
         for name in dict.fromkeys(batch.column("image_name").to_pylist()):
             if images.setdefault(image_key(name), name) != name:

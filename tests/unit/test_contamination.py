@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_smith.evaluation.contamination import edits, find_overlaps, overlapping_tasks, real_repository
+from lightning_smith.probe.split import changes
+from lightning_smith.rollout.diff import choose_parts
 from lightning_smith.tasks.filters import bug_in_tests, overlap
-from lightning_smith.tasks.patches import UnreadablePatchError, edited_files
+from lightning_smith.tasks.patches import UnreadablePatchError, edited_files, split_diff
 
 
 def patch(*paths: str, old: str | None = None) -> str:
@@ -29,6 +31,49 @@ def test_files_of_a_patch() -> None:
     added = "--- /dev/null\n+++ b/pkg/new.py\n@@ -0,0 +1 @@\n+x\n"
     assert edited_files(added) == {"pkg/new.py"}
     assert edited_files(patch("a/b.py")) == {"a/b.py"}, "a folder named like the prefix stays"
+
+
+QUOTED = '"{}/tests/Pr\\303\\274fung eins.py"'
+"""How git prints `tests/Prüfung eins.py`."""
+
+
+def quoted_patch(*lines: str) -> str:
+    old, new = QUOTED.format("a"), QUOTED.format("b")
+    return "\n".join([f"diff --git {old} {new}", *(line.format(old=old, new=new) for line in lines), ""])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("--- {old}", "+++ {new}", "@@ -1 +1 @@", "-x = 1", "+x = 2"),
+        ("old mode 100644", "new mode 100755"),
+        ("index 1..2 100644", "GIT binary patch", "literal 1", "IcmZPo000311ONa4", ""),
+        ("deleted file mode 100644", "--- {old}", "+++ /dev/null", "@@ -1 +0,0 @@", "-x = 1"),
+    ],
+    ids=["text", "mode", "binary", "deleted"],
+)
+def test_a_name_that_git_quotes_is_the_same_for_every_reader(lines: tuple[str, ...]) -> None:
+    text, name = quoted_patch(*lines), "tests/Prüfung eins.py"
+    assert edited_files(text) == {name}
+    assert bug_in_tests.reasons(batch((text, [f"{name}::test_x"]))) == ["bug_in_test_file"]
+    evaluation = edits("b", "acme/widget", patch(name))
+    (found,) = find_overlaps([edits("a", "swesmith/acme__widget.0badcafe", text)], [evaluation])
+    assert (found.shared_files, found.on_shared_files) == ((name,), ("a",))
+    assert choose_parts(text.encode(), lambda path: path == name) == (b"", [name])
+    if lines[0].startswith("---"):
+        assert changes(text) == changes(
+            patch(name).replace("@@ -1,2 +1,2 @@", "@@ -1 +1 @@").replace(" y\n", "")
+        )
+
+
+def test_files_of_a_patch_that_is_not_gits() -> None:
+    """Names end at a tab; a removed line `-- a` reads like a header and is none."""
+    text = (
+        "Index: one.py\n--- a/one.py\t2026-01-01 00:00:00\n+++ b/one.py\t2026-01-02 00:00:00\n@@ -1,2 +1,2 @@\n"
+        "--- a/no.py\n+++ b/no.py\n x\n--- a/tests/two.py\n+++ b/tests/two.py\n@@ -1 +1 @@\n-x\n+y\n"
+    )
+    assert [part.names for part in split_diff(text.encode())] == [("one.py",), ("tests/two.py",)]
+    assert edited_files(text) == {"one.py", "tests/two.py"}
 
 
 def test_a_line_that_only_unicode_ends_does_not_end_a_hunk() -> None:

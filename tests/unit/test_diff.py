@@ -11,7 +11,8 @@ import pytest
 
 from lightning_smith.images.git import git
 from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.diff import DiffRefusedError, apply_diff, scan, split_diff, take_diff
+from lightning_smith.rollout.diff import DiffRefusedError, apply_diff, scan, take_diff
+from lightning_smith.tasks.patches import split_diff
 
 FILES: dict[str, bytes] = {
     "pkg/core.py": b"def f():\n    return 1\n",

@@ -45,12 +45,21 @@ def test_a_repository_has_the_language_of_most_files_that_its_patches_edit(tmp_p
         "swesmith/b": [patch("m.py"), patch("Makefile"), "no patch"],
         "swesmith/c": ["no patch"],
         "swesmith/d": [patch("m.zig") + patch("n.zig")],
+        "swesmith/e": [
+            'diff --git "a/Pr\\303\\274fung eins.rs" "b/Pr\\303\\274fung eins.rs"\n'
+            '--- "a/Pr\\303\\274fung eins.rs"\n+++ "b/Pr\\303\\274fung eins.rs"\n@@ -1 +1 @@\n-x\n+y\n'
+        ],
     }
     rows = [(repo, text) for repo, texts in patches.items() for text in texts]
     shard = write_shard(
         tmp_path / "a.parquet", [make_row(n, repo=repo, patch=text) for n, (repo, text) in enumerate(rows)]
     )
-    assert count_release([shard]).repositories_by_language == {"Go": 1, "Python": 1, "another language": 2}
+    assert count_release([shard]).repositories_by_language == {
+        "Go": 1,
+        "Python": 1,
+        "Rust": 1,
+        "another language": 2,
+    }
 
 
 def test_a_release_as_expected(shards: list[Path]) -> None:
