@@ -37,11 +37,13 @@ def settings_key(settings: Mapping[str, Any]) -> str:
 def settings_folder(parent: Path, settings: Mapping[str, Any], *, stage: str, label: str = "") -> Path:
     """Return `<parent>/<label><key>`, the folder of the records made under exactly these settings; make it if absent.
 
-    If it is new and there are folders of other settings with this label, say what differs from the latest of them.
+    If it is new and there are folders of other settings with this label, say what differs from the last one in use.
     """
     folder = parent / f"{label}{settings_key(settings)}"
     path = folder / SETTINGS_FILE
-    if not path.exists():
+    if path.exists():
+        path.touch()
+    else:
         others = parent.glob(f"{glob.escape(label)}{'[0-9a-f]' * _KEY_DIGITS}/{SETTINGS_FILE}")
         latest = max(others, key=lambda other: other.stat().st_mtime, default=None)
         if latest is not None:

@@ -43,10 +43,12 @@ def test_other_settings_get_another_folder_and_are_named(
     third = settings_folder(tmp_path, changed(temperature=0.2), stage="probe")
     told = capsys.readouterr().err
     assert "temperature is 0.2 instead of 1.0, agent.max_turns is 4 instead of 2: what " in told
-    assert str(second) in told, "it is compared with the latest"
+    assert str(second) in told, "it is compared with the last in use"
     assert len({first, second, third}) == 3
     assert settings_folder(tmp_path, FIRST, stage="probe") == first
     assert capsys.readouterr().err == "", "back again, its records count"
+    settings_folder(tmp_path, changed(temperature=0.3), stage="probe")
+    assert f"temperature is 0.3 instead of 1.0: what {first} holds" in capsys.readouterr().err
 
 
 def test_folders_of_other_labels_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
