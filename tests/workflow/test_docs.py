@@ -1,8 +1,8 @@
 """Every command of README and docs works as it is printed: planned, parsed or looked up, or named here with a reason.
 
 A command is a line of a fenced block without a language or of `sh` (but for output, which begins with a bracket), and
-code in a sentence that starts with a program. What Snakemake is asked for gets a plan, arguments of a script are read by
-the script's own parser, tests and targets of make are looked up. The rest is in NOT_RUN; a command in neither fails.
+code in a sentence that starts with a program. What Snakemake is asked for gets a plan, arguments of a script are read
+by the script's own parser, tests and targets of make are looked up. The rest is in NOT_RUN; one in neither fails.
 """
 
 from __future__ import annotations
