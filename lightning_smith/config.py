@@ -61,6 +61,11 @@ def check_references(config: dict[str, Any]) -> None:
                 f"{where}.save_every={recipe['save_every']} does not divide checkpoint {late[0]}: "
                 "a live checkpoint would be missing at that step"
             )
+        if recipe["validate_every"] and not config["selection"]["validation_tasks"]:
+            raise UserError(
+                f"{where}.validate_every={recipe['validate_every']}, and selection.validation_tasks=0 holds no task "
+                "aside for it: raise that, or set validate_every to null"
+            )
         for section, settings in (("verl", config["verl"]), (f"{where}.verl", recipe["verl"])):
             for key in settings or {}:
                 if named := next((ours for ours, verl in VERL_NAMES.items() if key in verl), None):

@@ -1,6 +1,6 @@
 """Reinforcement learning in segments that end at the recipe's checkpoints, and their export.
 
-INPUTS   {data}/train_dataset_mixed.jsonl, the policy before training, images
+INPUTS   {data}/{train_dataset_mixed,val_dataset_filtered}.jsonl, the policy before training, images
 OUTPUTS  {results}/train/{recipe}/step_{step}.json, {results}/export/{recipe}/step_{step}.json
 """
 
@@ -17,6 +17,7 @@ rule train_segment:
     input:
         segment_start,
         tasks=rules.split.output.train,
+        validation=rules.split.output.val,
         images=task_images("train"),
         environments=ROLLOUT_ENVIRONMENTS + SMITH,
     output:
@@ -34,6 +35,7 @@ rule train_segment:
         logs=LOGS,
         recipe=recipe_settings,
         model=lambda wildcards: policy_of(wildcards.recipe)["model"],
+        temperature=config["evaluation"]["temperature"],
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
         tests=BACKENDS["tests"],
@@ -42,7 +44,7 @@ rule train_segment:
     shell:
         "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
         " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q}"
-        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
+        " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 

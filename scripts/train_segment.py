@@ -30,6 +30,13 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     )
     add("--step", type=int, required=True, help="train up to this step, one of the recipe's checkpoints")
     add("--tasks", type=Path, required=True, help="training tasks, JSON lines with SWE-smith's columns")
+    add("--validation", type=Path, help="tasks that a recipe with validate_every is scored on, likewise")
+    add(
+        "--validation-temperature",
+        type=float,
+        default=1.0,
+        help="evaluation.temperature (default %(default)s)",
+    )
     add("--model", type=Path, required=True, help="Hugging Face folder of the policy before training")
     add("--images", type=Path, required=True, help="folder of the images")
     add("--agent", type=json.loads, required=True, help="JSON of the agent's limits (`agent` of config.yaml)")
@@ -59,6 +66,8 @@ def main(argv: list[str] | None = None) -> None:
         recipe=parse_recipe(args.recipe, args.settings),
         step=args.step,
         tasks=args.tasks,
+        validation=args.validation,
+        validation_temperature=args.validation_temperature,
         model=args.model,
         images=args.images,
         workspace=args.workspace,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, read_jsonl, sha256_file
+from lightning_smith.files import read_json, read_jsonl, sha256_file, write_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
@@ -21,12 +21,16 @@ from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.settings import settings_folder
 from lightning_smith.training.checkpoint import describe_files
 from lightning_smith.training.recipes import Recipe, deciding
-from lightning_smith.training.segments import Segment, reached, run_segment
+from lightning_smith.training.segments import Segment, choose_validation, reached, run_segment
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What a segment is trained from; `work` is where runs live, `max_rollouts` how many run at once."""
+    """What a segment is trained from; `work` is where runs live, `max_rollouts` how many run at once.
+
+    `validation` holds the tasks that a recipe with `validate_every` is scored on, `validation_temperature` is what they
+    are sampled at.
+    """
 
     name: str
     recipe: Recipe
@@ -36,6 +40,8 @@ class TrainSettings:
     images: Path
     agent: AgentSettings
     work: Path
+    validation: Path | None = None
+    validation_temperature: float = 1.0
     logs: Path | None = None
     max_rollouts: int = 32
     retries: int = 2
@@ -61,11 +67,6 @@ def train_segment(settings: TrainSettings) -> dict[str, Any]:
         raise UserError(
             f"recipe {settings.name}: rollout_correction weighs the trainer's log-probabilities against the engine's, "
             "and the miniature takes the engine's for the old ones: set it to null"
-        )
-    if recipe.updates_per_step > 1 or recipe.validate_every:
-        raise UserError(
-            f"recipe {settings.name}: the miniature makes one update a step and does not validate in between: set "
-            "updates_per_step to 1, and tasks_per_update and validate_every to null"
         )
     inputs = _describe_inputs(settings)
     segment = _segment(settings, inputs)
@@ -102,10 +103,18 @@ def _segment(settings: TrainSettings, inputs: Mapping[str, Any]) -> Segment:
         name=settings.name,
         recipe=settings.recipe,
         settings_hash=root.name,
-        tasks=tuple(row["instance_id"] for row in read_jsonl(settings.tasks)),
+        tasks=_instance_ids(settings.tasks),
         root=root,
         rollout_timeout_s=settings.agent.deadline_s,
+        validation_tasks=choose_validation(
+            _instance_ids(settings.validation) if settings.validation else (), settings.recipe, settings.name
+        ),
+        validation_temperature=settings.validation_temperature,
     )
+
+
+def _instance_ids(path: Path) -> tuple[str, ...]:
+    return tuple(row["instance_id"] for row in read_jsonl(path))
 
 
 def _run(settings: TrainSettings, segment: Segment) -> Path:
@@ -119,7 +128,7 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
     )
     stage_file = segment.root / "stage.json"
     StageSettings(
-        tasks=settings.tasks.resolve(),
+        tasks=_all_tasks(settings, segment).resolve(),
         images=settings.images.resolve(),
         workspace=settings.workspace,
         tests=settings.tests,
@@ -134,6 +143,7 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
         policy=policy,
         stage_file=stage_file,
         max_rollouts=settings.max_rollouts,
+        val_temperature=settings.validation_temperature,
         logs=settings.logs,
     ) as stack:
         push = WeightPush(stack.gateway, stack.policy_url)
@@ -154,12 +164,22 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
         return run_segment(segment, settings.step, learner, run_rollouts)
 
 
+def _all_tasks(settings: TrainSettings, segment: Segment) -> Path:
+    """The file that rollouts find their tasks in: the training tasks, with those of validation if there are any."""
+    if settings.validation is None or not segment.validation_tasks:
+        return settings.tasks
+    path = segment.root / "tasks.jsonl"
+    write_jsonl(path, [*read_jsonl(settings.tasks), *read_jsonl(settings.validation)])
+    return path
+
+
 def _manifest(
     settings: TrainSettings, segment: Segment, checkpoint: Path, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What the rule declares as its output; the same for the same checkpoint."""
     state = read_json(checkpoint / "state.json")
     steps = [row for row in read_jsonl(segment.metrics_file) if row["step"] <= settings.step]
+    validation = [{"step": row["step"], **row.pop("validation")} for row in steps if "validation" in row]
     return {
         "recipe": settings.name,
         "step": settings.step,
@@ -176,6 +196,7 @@ def _manifest(
             "rollouts": sum(row["rollouts"] for row in steps),
             "last_step": steps[-1],
             "steps": steps,
+            "validation": validation,
         },
     }
 

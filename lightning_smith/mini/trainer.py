@@ -1,4 +1,4 @@
-"""The miniature's learner: GRPO on the CPU, in fp32, one optimizer step an update.
+"""The miniature's learner: GRPO on the CPU, in fp32.
 
 Loss of a step (`per_rollout_mean`, as published for the coding agent), summed over sampled tokens t of all
 rows:
@@ -9,7 +9,8 @@ rows:
 
 `cispo_per_rollout_mean` has l_t = -stopgrad(clip(r_t)) A logp_t instead. A is the rollout's advantage,
 shared by all its turns; `rows` counts the training rows of the step, those of uniform groups included. The
-old log-probabilities are the recorded ones of the rollout engine.
+old log-probabilities are the recorded ones of the rollout engine, verl's `bypass_mode`. The published recipes
+leave that off: they compute old log-probabilities anew with the trainer's weights before the first update.
 
 Rows that begin with the same tokens (and, when replaying, the same experts) share one computation of that
 beginning, forward and backward: the eight rollouts of a group mostly differ from their second answer on.
@@ -210,13 +211,29 @@ def _stack_routes(nodes: Sequence[_Node], width: int, network: Network) -> Tenso
 
 def policy_loss(log_probs: Tensor, old: Tensor, advantage: Tensor, weight: Tensor, recipe: Recipe) -> Tensor:
     """The loss of the module's docstring; all tensors [tokens], `weight` = 1 / (rollout's tokens * rows)."""
-    ratio = (log_probs - old).clamp(-20.0, 20.0).exp()
-    clipped = ratio.clamp(1 - recipe.clip_low, 1 + recipe.clip_high)
+    ratio, clipped = _ratios(log_probs, old, recipe)
     if recipe.loss == "cispo_per_rollout_mean":
         return (-clipped.detach() * advantage * log_probs * weight).sum()
     losses = torch.maximum(-advantage * ratio, -advantage * clipped)
     bounded = torch.minimum(losses, -advantage * DUAL_CLIP)
     return (torch.where(advantage < 0, bounded, losses) * weight).sum()
+
+
+def clipped_tokens(log_probs: Tensor, old: Tensor, advantage: Tensor, recipe: Recipe) -> Tensor:
+    """Which tokens the clip to 1 - clip_low and 1 + clip_high changes, as verl's `pg_clipfrac` counts; bool [tokens].
+
+    With CISPO every ratio outside counts, else only one that is clipped to the larger loss.
+    """
+    ratio, clipped = _ratios(log_probs, old, recipe)
+    if recipe.loss == "cispo_per_rollout_mean":
+        return ratio != clipped
+    return -advantage * clipped > -advantage * ratio
+
+
+def _ratios(log_probs: Tensor, old: Tensor, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """Probability ratios and the clipped ones."""
+    ratio = (log_probs - old).clamp(-20.0, 20.0).exp()
+    return ratio, ratio.clamp(1 - recipe.clip_low, 1 + recipe.clip_high)
 
 
 @dataclass(frozen=True)
@@ -308,34 +325,50 @@ class GrpoLearner:
         return sha256_file(self._pushed / "model.safetensors")
 
     def update(self, rollouts: Sequence[TrainedRollout]) -> dict[str, float | None]:
-        """One AdamW step on all rollouts with an advantage; none at all if every group is uniform.
+        """The AdamW steps of one step of training, on all rollouts with an advantage; none if every group is uniform.
 
-        Metrics: loss, grad_norm (before clipping), clip_fraction, and the log-probability gap with the
-        experts chosen anew (`gap_*`) and, with router replay, with the recorded ones (`gap_*_replay`).
+        Rollouts are dealt to the recipe's number of updates in turn, so that each group is in all of them; `rows` of
+        the loss stays the whole step's.
+
+        Metrics: updates, loss (summed over them), grad_norm (before clipping, the largest), clip_fraction (share of
+        tokens whose loss the clip changed), and of the first update, whose weights sampled the rollouts, the
+        log-probability gap with the experts chosen anew (`gap_*`) and, with router replay, with the recorded ones
+        (`gap_*_replay`).
         """
         row_count = sum(len(rollout.rows) for rollout in rollouts)
+        count = self._recipe.updates(row_count)
+        updates = [self._update_once(rollouts[part::count], row_count) for part in range(count)]
+        done = [update for update in updates if update is not None]
+        if not done:
+            return {"updates": 0, "loss": None, "grad_norm": None}
+        passes = [one for update in done for one in update.passes]
+        tokens = sum(len(one.old) for one in passes)
+        metrics: dict[str, float | None] = {
+            "updates": len(done),
+            "loss": sum(one.loss for one in passes),
+            "grad_norm": max(update.grad_norm for update in done),
+            "clip_fraction": sum(one.clipped for one in passes) / tokens,
+            "trained_tokens": tokens,
+        }
+        first = done[0].passes
+        old = torch.cat([one.old for one in first])
+        trained = torch.cat([one.log_probs for one in first])
+        if self.routes is None:
+            return metrics | Gap.of(trained, old).metrics()
+        anew = torch.cat([one.anew for one in first if one.anew is not None])
+        return metrics | Gap.of(anew, old).metrics() | Gap.of(trained, old).metrics("_replay")
+
+    def _update_once(self, rollouts: Sequence[TrainedRollout], row_count: int) -> _Update | None:
+        """One AdamW step; None if no rollout has an advantage."""
         self._optimizer.zero_grad(set_to_none=True)
         passes = [self._accumulate(part, row_count) for part in _passes(rollouts)]
         if not passes:
-            return {"loss": None, "grad_norm": None}
+            return None
         norm = torch.nn.utils.clip_grad_norm_(self.network.weights.values(), self._recipe.gradient_clip)
         if not torch.isfinite(norm):
             raise UserError(f"the gradient is not finite ({float(norm)}): the learning rate is too high")
         self._optimizer.step()
-        old = torch.cat([done.old for done in passes])
-        trained = torch.cat([done.log_probs for done in passes])
-        ratio = (trained - old).exp()
-        outside = (ratio < 1 - self._recipe.clip_low) | (ratio > 1 + self._recipe.clip_high)
-        metrics: dict[str, float | None] = {
-            "loss": sum(done.loss for done in passes),
-            "grad_norm": float(norm),
-            "clip_fraction": float(outside.double().mean()),
-            "trained_tokens": len(old),
-        }
-        if self.routes is None:
-            return metrics | Gap.of(trained, old).metrics()
-        anew = torch.cat([done.anew for done in passes if done.anew is not None])
-        return metrics | Gap.of(anew, old).metrics() | Gap.of(trained, old).metrics("_replay")
+        return _Update(passes, float(norm))
 
     def _accumulate(self, rollouts: Sequence[TrainedRollout], row_count: int) -> _Pass:
         """Add the gradient of some rollouts' loss."""
@@ -353,15 +386,11 @@ class GrpoLearner:
             with torch.no_grad():
                 anew = torch.cat(row_log_probs(self.network, rows))
         log_probs = torch.cat(row_log_probs(self.network, rows, replay=self.routes is not None))
-        loss = policy_loss(
-            log_probs,
-            old,
-            advantages.repeat_interleave(counts),
-            weights.repeat_interleave(counts),
-            self._recipe,
-        )
+        by_token = advantages.repeat_interleave(counts)
+        loss = policy_loss(log_probs, old, by_token, weights.repeat_interleave(counts), self._recipe)
         loss.backward()
-        return _Pass(float(loss.detach()), log_probs.detach(), old, anew)
+        clipped = clipped_tokens(log_probs.detach(), old, by_token, self._recipe)
+        return _Pass(float(loss.detach()), int(clipped.sum()), log_probs.detach(), old, anew)
 
 
 @dataclass(frozen=True)
@@ -369,9 +398,18 @@ class _Pass:
     """What one forward and backward pass leaves for the metrics; tensors [tokens]."""
 
     loss: float
+    clipped: int
     log_probs: Tensor
     old: Tensor
     anew: Tensor | None
+
+
+@dataclass(frozen=True)
+class _Update:
+    """What one step of the optimizer was made from, and the norm of its gradient before clipping."""
+
+    passes: list[_Pass]
+    grad_norm: float
 
 
 def _passes(rollouts: Sequence[TrainedRollout]) -> Iterator[list[TrainedRollout]]:

@@ -103,8 +103,21 @@ class Recipe:
 
     @property
     def rollouts_per_step(self) -> int:
-        """Rollouts that one update is computed from, if none is masked."""
+        """Rollouts that one step is computed from, if none is masked."""
         return self.tasks_per_step * self.rollouts_per_task
+
+    def updates(self, rows: int) -> int:
+        """Updates of a step with so many training rows: one for each whole `tasks_per_update`, one at least."""
+        if self.tasks_per_update is None:
+            return 1
+        whole = rows // (self.tasks_per_update * self.rollouts_per_task)
+        return max(1, min(self.updates_per_step, whole))
+
+    def validates(self, step: int) -> bool:
+        """Whether the policy is scored on the validation tasks after `step`: every so often, and at checkpoints."""
+        return self.validate_every is not None and (
+            step % self.validate_every == 0 or step in self.checkpoints
+        )
 
     def require_step(self, step: int) -> None:
         """Raise UserError if no segment ends at `step`."""

@@ -5,9 +5,13 @@ advantages, updates the policy and publishes its weights to the rollout engine. 
 follows from the recipe, the step's number and the checkpoint before it, so a run that was interrupted ends
 as one that was not, and where segments end makes no difference.
 
+Where the recipe says so, the weights that a step leaves are scored on validation tasks. Nothing depends on that score.
+
 Files in the run's folder:
-    global_step_N/          live checkpoints (see `checkpoint`) rollouts_step_N.jsonl   finished rollouts of
-    steps since the last checkpoint; a resumed run uses them again metrics.jsonl           one row a step
+    global_step_N/           live checkpoints (see `checkpoint`)
+    rollouts_step_N.jsonl    finished rollouts of steps since the last checkpoint; a resumed run uses them again
+    validation_step_N.jsonl  likewise, of validation
+    metrics.jsonl            one row a step
 """
 
 from __future__ import annotations
@@ -23,7 +27,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import append_jsonl, cut_torn_line, read_json, read_jsonl, write_json, write_jsonl
+from lightning_smith.files import (
+    append_jsonl,
+    cut_torn_line,
+    hash_json,
+    read_json,
+    read_jsonl,
+    write_json,
+    write_jsonl,
+)
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
 from lightning_smith.rollout.outcome import (
     Outcome,
@@ -75,7 +87,10 @@ class Learner(Protocol):
 
 @dataclass(frozen=True)
 class Segment:
-    """What a segment works on: `root` is the run's folder, `tasks` the instance ids in a fixed order."""
+    """What a segment works on: `root` is the run's folder, `tasks` the instance ids in a fixed order.
+
+    `validation_tasks` are those that the policy is scored on, all of them each time, at `validation_temperature`.
+    """
 
     name: str
     recipe: Recipe
@@ -83,6 +98,8 @@ class Segment:
     tasks: tuple[str, ...]
     root: Path
     rollout_timeout_s: int = 600
+    validation_tasks: tuple[str, ...] = ()
+    validation_temperature: float = 1.0
 
     @property
     def metrics_file(self) -> Path:
@@ -92,6 +109,10 @@ class Segment:
     def rollout_file(self, step: int) -> Path:
         """Finished rollouts of a step that is not in a checkpoint yet."""
         return self.root / f"rollouts_step_{step}.jsonl"
+
+    def validation_file(self, step: int) -> Path:
+        """Finished validation rollouts of a step that is not in a checkpoint yet."""
+        return self.root / f"validation_step_{step}.jsonl"
 
 
 def task_order(tasks: Sequence[str], per_step: int, seed: int) -> Iterator[tuple[str, ...]]:
@@ -139,6 +160,33 @@ def step_requests(segment: Segment, step: int, tasks: Sequence[str]) -> list[Rol
     ]
 
 
+def choose_validation(tasks: Sequence[str], recipe: Recipe, name: str) -> tuple[str, ...]:
+    """The validation tasks that a recipe is scored on: all, or none if it never is. UserError if there are none."""
+    if recipe.validate_every is None:
+        return ()
+    if not tasks:
+        raise UserError(
+            f"recipe {name} has validate_every={recipe.validate_every}, and no task is held aside for validation: "
+            "raise selection.validation_tasks, or set validate_every to null"
+        )
+    return tuple(tasks)
+
+
+def validation_requests(segment: Segment) -> list[RolloutRequest]:
+    """One rollout a validation task, with the same seed at every step."""
+    return [
+        RolloutRequest(
+            instance_id=task,
+            sample=0,
+            seed=rollout_seed(segment.recipe.seed, f"validation {task}", 0),
+            is_train=False,
+            grade=True,
+            timeout_s=segment.rollout_timeout_s,
+        )
+        for task in segment.validation_tasks
+    ]
+
+
 def reached(segment: Segment, step: int) -> Path | None:
     """The live checkpoint of exactly this step, if it is whole."""
     found = newest_whole(segment.root, step)
@@ -164,7 +212,8 @@ def run_segment(segment: Segment, target: int, learner: Learner, dispatch: Dispa
         next(order)
     for step in range(done + 1, target + 1):
         started = time.monotonic()
-        finished, kept = _collect(segment, step, next(order), fingerprint, dispatch)
+        requests = step_requests(segment, step, next(order))
+        finished, kept = _collect(segment, segment.rollout_file(step), requests, fingerprint, dispatch)
         rollout_s = time.monotonic() - started
         row = {"step": step, **_update(segment, step, learner, finished)}
         fingerprint = learner.publish(step)
@@ -173,6 +222,8 @@ def run_segment(segment: Segment, target: int, learner: Learner, dispatch: Dispa
             "rollout_s": round(rollout_s, 3),
             "step_s": round(time.monotonic() - started, 3),
         }
+        if segment.recipe.validates(step):
+            row |= _validate(segment, step, fingerprint, dispatch)
         history.append(row["reward"])
         append_jsonl(segment.metrics_file, [row])
         _say(segment, row)
@@ -222,6 +273,7 @@ def _save(segment: Segment, step: int, history: Sequence[float | None], learner:
     write_checkpoint(segment.root, step, fill)
     for past in range(1, step + 1):
         segment.rollout_file(past).unlink(missing_ok=True)
+        segment.validation_file(past).unlink(missing_ok=True)
 
 
 def _keep_metrics(segment: Segment, step: int) -> None:
@@ -236,31 +288,38 @@ def _keep_metrics(segment: Segment, step: int) -> None:
 
 
 def _collect(
-    segment: Segment, step: int, tasks: Sequence[str], fingerprint: str, dispatch: Dispatch
+    segment: Segment,
+    path: Path,
+    requests: Sequence[RolloutRequest],
+    sampled_from: str,
+    dispatch: Dispatch,
 ) -> tuple[list[Finished], int]:
-    """All rollouts of a step in the order of `step_requests`, and how many an interrupted try had finished."""
-    requests = step_requests(segment, step, tasks)
-    path = segment.rollout_file(step)
-    finished = _kept_rollouts(path, requests, fingerprint)
+    """All rollouts in the order of their requests, and how many an interrupted try had finished and kept in `path`.
+
+    `sampled_from` names what they are drawn from; those drawn from anything else are run again.
+    """
+    finished = _kept_rollouts(path, requests, sampled_from)
     missing = [request for request in requests if request not in finished]
     kept = len(finished)
     if kept:
-        _print(segment, f"step {step}: {kept} of {len(requests)} rollouts are kept from before")
+        _print(segment, f"{kept} of {len(requests)} rollouts of {path.stem} are kept from before")
     for result in dispatch(missing) if missing else ():
         finished[result.request] = result
-        append_jsonl(path, [_kept_row(result, fingerprint)])
+        append_jsonl(path, [_kept_row(result, sampled_from)])
     return [finished[request] for request in requests], kept
 
 
-def _kept_row(result: Finished, fingerprint: str) -> dict[str, Any]:
-    requests = [event for event in result.events if event["event_type"] == "model_request"]
-    return {"policy": fingerprint, "record": result.record.to_dict(), "events": requests}
+def _kept_row(result: Finished, sampled_from: str) -> dict[str, Any]:
+    """One line of a file of finished rollouts; nothing is trained on what validation sampled."""
+    events = result.events if result.request.is_train else []
+    requests = [event for event in events if event["event_type"] == "model_request"]
+    return {"policy": sampled_from, "record": result.record.to_dict(), "events": requests}
 
 
 def _kept_rollouts(
-    path: Path, requests: Sequence[RolloutRequest], fingerprint: str
+    path: Path, requests: Sequence[RolloutRequest], sampled_from: str
 ) -> dict[RolloutRequest, Finished]:
-    """Valid rollouts of an interrupted try of this step by exactly these weights."""
+    """Valid rollouts of an interrupted try that were drawn from exactly this."""
     if not path.exists():
         return {}
     cut_torn_line(path)
@@ -269,9 +328,38 @@ def _kept_rollouts(
     for row in read_jsonl(path):
         record = RolloutRecord.from_dict(row["record"])
         request = wanted.get((record.instance_id, record.sample, record.seed))
-        if request is not None and record.valid and row["policy"] == fingerprint:
+        if request is not None and record.valid and row["policy"] == sampled_from:
             kept[request] = Finished(request, record, row["events"])
     return kept
+
+
+def _validate(segment: Segment, step: int, fingerprint: str, dispatch: Dispatch) -> dict[str, Any]:
+    """Score the current weights on the validation tasks: `{"validation": metrics}`, said aloud.
+
+    The reward is raw, over rollouts with a verdict; None if there is none. `tasks` is a hash of the tasks' ids.
+    """
+    started = time.monotonic()
+    finished, kept = _collect(
+        segment,
+        segment.validation_file(step),
+        validation_requests(segment),
+        f"{fingerprint} at temperature {segment.validation_temperature}",
+        dispatch,
+    )
+    rewards = [result.record.reward for result in finished if result.record.reward is not None]
+    metrics = {
+        "reward": round(sum(rewards) / len(rewards), 6) if rewards else None,
+        "temperature": segment.validation_temperature,
+        "tasks": hash_json(list(segment.validation_tasks))[:12],
+        "rollouts": len(finished),
+        "outcomes": _outcomes(finished),
+        "kept_rollouts": kept,
+        "validation_s": round(time.monotonic() - started, 3),
+    }
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in metrics["outcomes"].items())
+    reward = "no verdict" if metrics["reward"] is None else f"reward {metrics['reward']:.3f}"
+    _print(segment, f"step {step}: validation {reward}, {outcomes}; {metrics['validation_s']:.1f} s")
+    return {"validation": metrics}
 
 
 # ---------------------------------------------------------------------------------------- update

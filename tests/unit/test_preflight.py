@@ -72,6 +72,7 @@ def set_key(config: dict[str, Any], path: str, value: Any) -> None:
         ("recipes.dense.checkpoints", [112, 64], "recipes.dense.checkpoints"),
         ("recipes.dense.evaluate", [0, 65], "step 65"),
         ("recipes.dense.save_every", 32, "save_every=32"),
+        ("selection.validation_tasks", 0, "recipes.dense.validate_every=16"),
         ("recipes.dense.router_replay", True, "recipes.dense.router_replay"),
         ("recipes.moe.rollout_correction.level", "word", "recipes.moe"),
         ("recipes.moe.updates_per_step", 0, "recipes.moe"),

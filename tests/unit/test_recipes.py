@@ -102,3 +102,17 @@ def test_what_decides_a_step_and_what_does_not():
         assert deciding(recipe(**neutral)) == base
     for relevant in ({"seed": 2}, {"learning_rate": 2e-4}, {"clip_high": 0.3}, {"tasks_per_step": 4}):
         assert deciding(recipe(**relevant)) != base
+
+
+def test_validation_is_due_at_every_nth_step_and_at_checkpoints():
+    every_eighth = recipe(validate_every=8)
+    assert [step for step in range(1, 23) if every_eighth.validates(step)] == [8, 14, 16, 22]
+    assert [step for step in range(1, 23) if recipe(validate_every=22).validates(step)] == [8, 14, 22]
+    assert not any(recipe().validates(step) for step in range(1, 23))
+
+
+def test_a_step_has_as_many_updates_as_whole_mini_batches():
+    """The published ones: 16 groups of 8 make a mini batch of 128 rows, two at most."""
+    published = recipe(tasks_per_step=16, tasks_per_update=16, updates_per_step=2)
+    assert [published.updates(rows) for rows in (1, 127, 128, 255, 256, 1000)] == [1, 1, 1, 1, 2, 2]
+    assert recipe().updates(1000) == 1

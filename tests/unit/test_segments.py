@@ -11,12 +11,20 @@ from typing import Any
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, read_jsonl
+from lightning_smith.files import hash_json, read_json, read_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 from lightning_smith.training.checkpoint import newest_whole
 from lightning_smith.training.recipes import parse_recipe
-from lightning_smith.training.segments import Segment, TrainedRollout, run_segment, step_requests, task_order
+from lightning_smith.training.segments import (
+    Segment,
+    TrainedRollout,
+    choose_validation,
+    run_segment,
+    step_requests,
+    task_order,
+    validation_requests,
+)
 
 SETTINGS = {
     "policy": "dense",
@@ -40,8 +48,19 @@ class KilledError(Exception):
     """Stands for SIGKILL."""
 
 
-def segment(root: Path, **changes: Any) -> Segment:
-    return Segment("dense", parse_recipe("dense", {**SETTINGS, **changes}), "abc123", TASKS, root)
+def segment(
+    root: Path, validation: tuple[str, ...] = (), temperature: float = 0.7, **changes: Any
+) -> Segment:
+    recipe = parse_recipe("dense", {**SETTINGS, **changes})
+    return Segment(
+        "dense",
+        recipe,
+        "abc123",
+        TASKS,
+        root,
+        validation_tasks=choose_validation(validation, recipe, "dense"),
+        validation_temperature=temperature,
+    )
 
 
 @dataclass
@@ -256,3 +275,100 @@ def test_step_that_is_reached_trains_nothing(tmp_path: Path):
     assert run_segment(segment(tmp_path), 4, CountingLearner(), dispatch).name == "global_step_4"
     assert dispatch.asked == []
     assert [step for step, _ in rewards(tmp_path)] == list(range(1, 8)), "later rows stay"
+
+
+# ------------------------------------------------------------------------------------ validation
+
+HELD_ASIDE = tuple(f"held-{number}" for number in range(6))
+VALIDATED = {"validation": HELD_ASIDE, "validate_every": 3}
+
+
+def validated(root: Path) -> dict[int, dict[str, Any]]:
+    """Validation metrics by step, without what differs between a killed run and one that was not."""
+    rows = {
+        row["step"]: row["validation"] for row in read_jsonl(root / "metrics.jsonl") if "validation" in row
+    }
+    return {
+        step: {key: value for key, value in row.items() if key not in ("validation_s", "kept_rollouts")}
+        for step, row in rows.items()
+    }
+
+
+def solved_by(*tasks: str) -> Callable[[RolloutRequest], float | None]:
+    """Validation rollouts of these tasks are solved, others not; training is as elsewhere."""
+    return lambda request: -1.0 if request.is_train else float(request.instance_id in tasks)
+
+
+def test_validation_scores_the_same_tasks_with_the_same_seeds_and_changes_nothing(tmp_path: Path):
+    """Every third step and at checkpoints 4 and 7, whichever segment they are in."""
+    dispatch, learner, unvalidated = (
+        FakeDispatch(judge=solved_by("held-1", "held-4")),
+        CountingLearner(),
+        CountingLearner(),
+    )
+    run_segment(segment(tmp_path / "validated", **VALIDATED), 4, learner, dispatch)
+    learner = CountingLearner()
+    run_segment(segment(tmp_path / "validated", **VALIDATED), 7, learner, dispatch)
+    run_segment(segment(tmp_path / "plain"), 7, unvalidated, FakeDispatch())
+    assert learner.weights == unvalidated.weights and not list(tmp_path.rglob("validation_step_*"))
+    assert rewards(tmp_path / "validated") == rewards(tmp_path / "plain")
+    state = read_json(tmp_path / "validated/global_step_7/state.json")
+    assert state == read_json(tmp_path / "plain/global_step_7/state.json")
+    outcomes = {"solved": 2, "unsolved": 4}
+    expected = {"reward": 0.333333, "temperature": 0.7, "rollouts": 6, "outcomes": outcomes}
+    expected |= {"tasks": hash_json(list(HELD_ASIDE))[:12]}
+    assert validated(tmp_path / "validated") == dict.fromkeys((3, 4, 6, 7), expected)
+    assert validated(tmp_path / "plain") == {}
+
+    asked = [request for request in dispatch.asked if not request.is_train]
+    assert asked == validation_requests(segment(tmp_path, **VALIDATED)) * 4
+    assert [request.instance_id for request in asked[:6]] == list(HELD_ASIDE)
+    seeds = {request.seed for request in dispatch.asked if request.is_train}
+    assert len({request.seed for request in asked} - seeds) == 6, "no seed of training is used"
+
+
+@pytest.mark.parametrize("lives", [0, 5, 12, 36, 38, 41, 42, 58, 63, 100, 107])
+def test_a_run_killed_in_or_around_validation_ends_as_one_that_was_not(tmp_path: Path, lives: int):
+    undisturbed = CountingLearner()
+    run_segment(segment(tmp_path / "undisturbed", **VALIDATED), 7, undisturbed, FakeDispatch())
+    first, second = FakeDispatch(lives), FakeDispatch()
+    with pytest.raises(KilledError):
+        run_segment(segment(tmp_path / "killed", **VALIDATED), 7, CountingLearner(), first)
+    learner = CountingLearner()
+    run_segment(segment(tmp_path / "killed", **VALIDATED), 7, learner, second)
+    assert learner.weights == undisturbed.weights
+    assert rewards(tmp_path / "killed") == rewards(tmp_path / "undisturbed")
+    assert validated(tmp_path / "killed") == validated(tmp_path / "undisturbed")
+    assert len(second.asked) == 7 * 12 + 4 * 6 - lives, "no finished rollout is run again"
+
+
+def test_validation_at_another_temperature_is_run_again(tmp_path: Path):
+    with pytest.raises(KilledError):
+        run_segment(segment(tmp_path, **VALIDATED), 4, CountingLearner(), FakeDispatch(lives=40))
+    dispatch = FakeDispatch()
+    run_segment(segment(tmp_path, temperature=1.0, **VALIDATED), 4, CountingLearner(), dispatch)
+    assert len(dispatch.asked) == 12 + 2 * 6, "rollouts of step 3 are kept"
+    assert {row["temperature"] for row in validated(tmp_path).values()} == {1.0}
+
+
+def test_validation_without_a_verdict_has_no_reward_and_stops_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Of six tasks one has a verdict at first, and none afterwards."""
+    answers = {"held-0": 1.0}
+
+    def judge(request: RolloutRequest) -> float | None:
+        return -1.0 if request.is_train else answers.pop(request.instance_id, None)
+
+    run_segment(segment(tmp_path, **VALIDATED), 4, CountingLearner(), FakeDispatch(judge=judge))
+    found = validated(tmp_path)
+    assert (found[3]["reward"], found[3]["outcomes"]) == (1.0, {"solved": 1, "infra": 5})
+    assert (found[4]["reward"], found[4]["outcomes"]) == (None, {"infra": 6})
+    said = capsys.readouterr().err
+    assert "step 3: validation reward 1.000, 1 solved, 5 infra" in said
+    assert "step 4: validation no verdict, 6 infra" in said
+
+
+def test_validation_without_tasks_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match=r"validate_every=3, and no task is held aside"):
+        segment(tmp_path, validate_every=3)

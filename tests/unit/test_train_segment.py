@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 import tiny_policy  # noqa: E402
 
 from lightning_smith.errors import UserError  # noqa: E402
-from lightning_smith.files import append_jsonl, write_json  # noqa: E402
+from lightning_smith.files import append_jsonl, read_jsonl, write_json  # noqa: E402
 from lightning_smith.mini import train  # noqa: E402
 from lightning_smith.mini.train import TrainSettings, train_segment  # noqa: E402
 from lightning_smith.rollout.stage import AgentSettings  # noqa: E402
@@ -85,6 +85,28 @@ def test_a_reached_step_only_gets_its_manifest(settings: TrainSettings, monkeypa
     assert json.loads(json.dumps(manifest))["settings_hash"] in manifest["checkpoint"]
 
 
+def test_validation_is_listed_by_step_and_its_tasks_are_given_to_the_agents(
+    settings: TrainSettings, tmp_path: Path
+):
+    append_jsonl(tmp_path / "val.jsonl", [{"instance_id": f"held-{k}"} for k in range(3)])
+    recipe = parse_recipe("moe", {**RECIPE, "validate_every": 1})
+    settings = replace(settings, recipe=recipe, validation=tmp_path / "val.jsonl")
+    segment = train._segment(settings, train._describe_inputs(settings))
+    whole_checkpoint(settings)
+    scores = {"reward": 0.25, "rollouts": 3}, {"reward": 0.75, "rollouts": 3}
+    rows = [{**row, "validation": score} for row, score in zip(METRICS, scores, strict=True)]
+    segment.metrics_file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = train_segment(settings)["metrics"]
+    assert metrics["steps"] == METRICS
+    assert metrics["validation"] == [{"step": 1, **scores[0]}, {"step": 2, **scores[1]}]
+
+    given = [row["instance_id"] for row in read_jsonl(train._all_tasks(settings, segment))]
+    assert given == [f"task-{k}" for k in range(5)] + [f"held-{k}" for k in range(3)]
+    unvalidated = replace(settings, recipe=parse_recipe("moe", RECIPE))
+    segment = train._segment(unvalidated, train._describe_inputs(unvalidated))
+    assert train._all_tasks(unvalidated, segment) == settings.tasks
+
+
 def test_other_tasks_model_or_agent_are_another_run(
     settings: TrainSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
@@ -117,8 +139,7 @@ def test_a_step_or_recipe_that_cannot_be_is_refused(settings: TrainSettings):
     correction = {"level": "token", "threshold": 2.0, "bypass": False}
     for changes, sentence in [
         ({"rollout_correction": correction}, "rollout_correction .*: set it to null"),
-        ({"tasks_per_update": 2, "updates_per_step": 2}, "makes one update a step"),
-        ({"validate_every": 2}, "does not validate in between"),
+        ({"validate_every": 2}, "no task is held aside for validation"),
     ]:
         with pytest.raises(UserError, match=sentence):
             train_segment(replace(settings, recipe=parse_recipe("moe", {**RECIPE, **changes})))

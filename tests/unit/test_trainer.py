@@ -19,7 +19,13 @@ from lightning_smith.mini.network import Network  # noqa: E402
 from lightning_smith.mini.policy import load_policy  # noqa: E402
 from lightning_smith.mini.sampling import Sampler, SamplingRequest  # noqa: E402
 from lightning_smith.mini.server import encode_routes  # noqa: E402
-from lightning_smith.mini.trainer import Gap, GrpoLearner, policy_loss, row_log_probs  # noqa: E402
+from lightning_smith.mini.trainer import (  # noqa: E402
+    Gap,
+    GrpoLearner,
+    clipped_tokens,
+    policy_loss,
+    row_log_probs,
+)
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord  # noqa: E402
 from lightning_smith.training.recipes import parse_recipe  # noqa: E402
 from lightning_smith.training.segments import Segment, TrainedRollout, run_segment  # noqa: E402
@@ -116,6 +122,8 @@ def test_loss_and_gradient_by_hand():
     weight = torch.tensor([0.1, 0.2, 0.3, 0.4])
     log_probs = ratios.log().requires_grad_()
     loss = policy_loss(log_probs, torch.zeros(4), advantage, weight, recipe())
+    clipped = clipped_tokens(log_probs, torch.zeros(4), advantage, recipe())
+    assert clipped.tolist() == [False, True, True, False], "the bound of 3 is no clip"
     assert loss.item() == pytest.approx(-1.1 * 0.1 - 1.28 * 0.2 + 0.8 * 0.3 + 3.0 * 0.4, abs=1e-6)
     loss.backward()
     assert log_probs.grad is not None
@@ -129,6 +137,7 @@ def test_cispo_keeps_the_gradient_of_clipped_tokens():
     policy_loss(log_probs, torch.zeros(3), advantage, weight, settings).backward()
     assert log_probs.grad is not None
     assert log_probs.grad.tolist() == pytest.approx([-1.1 * 0.1, -1.2 * 0.2, 0.5 * 0.3], abs=1e-6)
+    assert clipped_tokens(log_probs, torch.zeros(3), advantage, settings).tolist() == [False, True, False]
 
 
 def test_gap_by_hand():
@@ -170,6 +179,38 @@ def test_one_update_is_the_adamw_step_of_the_documented_loss(dense: Path, tmp_pa
             learner.network.weights[name] - b
         ).abs() < 2e-5  # Adam divides by the gradient's size: tiny ones may go either way
         assert close.double().mean() > 0.99, name
+
+
+@pytest.mark.parametrize("loss", ["per_rollout_mean", "cispo_per_rollout_mean"])
+def test_a_second_update_starts_from_the_first_and_is_clipped(dense: Path, tmp_path: Path, loss: str):
+    """Rollouts are dealt in turn, the first update's ratios are 1, and the weights of both share the step's rows."""
+    changes = {
+        "loss": loss,
+        "clip_low": 1e-4,
+        "clip_high": 1e-4,
+        "learning_rate": 1e-2,
+        "rollouts_per_task": 2,
+    }
+    twice = recipe(**changes, tasks_per_update=1, updates_per_step=2)
+    model, _ = load_policy(dense)
+    with torch.no_grad():
+        rows = [
+            Row(one.tokens, one.sampled, _fill(one, plain_log_probs(model, one).tolist())) for one in ROWS
+        ]
+    rollouts = [
+        TrainedRollout((one,), advantage) for one, advantage in zip(rows, (1, -1, 1, -1), strict=True)
+    ]
+    learner = GrpoLearner(dense, twice, tmp_path / "twice", lambda folder, step: None)
+    metrics = learner.update(rollouts)
+    assert metrics["updates"] == 2 and metrics["trained_tokens"] == sum(one.sampled_tokens for one in ROWS)
+    assert metrics["clip_fraction"] is not None and 0 < metrics["clip_fraction"] < 1
+    assert metrics["gap_max"] is not None and metrics["gap_max"] < 1e-4, "the gap is that of the first update"
+
+    by_hand = GrpoLearner(dense, recipe(**changes), tmp_path / "by_hand", lambda folder, step: None)
+    for part in (rollouts[::2], rollouts[1::2]):
+        assert by_hand._update_once(part, row_count=4) is not None
+    for name, value in by_hand.network.weights.items():
+        assert torch.equal(value, learner.network.weights[name]), name
 
 
 def _fill(one: Row, sampled_log_probs: list[float]) -> tuple[float, ...]:
