@@ -178,7 +178,7 @@ def validation_requests(segment: Segment) -> list[RolloutRequest]:
         RolloutRequest(
             instance_id=task,
             sample=0,
-            seed=rollout_seed(segment.recipe.seed, f"validation {task}", 0),
+            seed=rollout_seed(segment.recipe.seed, task, 0, stage="validate"),
             is_train=False,
             grade=True,
             timeout_s=segment.rollout_timeout_s,
