@@ -15,7 +15,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from lightning_smith.rollout.statuses import FAILING, WORST_FIRST, is_counts_line, split_log
+from lightning_smith.rollout.statuses import FAILING, WORST_FIRST, failure_count, is_counts_line, split_log
 
 _WORDS = """
     add apply base basic call case check clear copy count data default delete empty error filter first group
@@ -23,6 +23,8 @@ _WORDS = """
     remove repr reset scan set simple size slice sort split start step strip sum swap text time total type
     union unit update value wrap write zero
 """
+_NEVER = ("XFAIL", "XPASS")
+"""Statuses of tests that are marked, as neither test is."""
 _LINE_WITH_STATUS = re.compile(f"({'|'.join(WORST_FIRST)})\\b.*|.*\\b({'|'.join(WORST_FIRST)})")
 
 
@@ -30,8 +32,13 @@ class Reading(StrEnum):
     """How the canary tests read."""
 
     RIGHT = "right"
+    """One passed, the other failed, and the exit status says so."""
     WRONG = "wrong"
+    """As pytest never reads them: the failing test did not fail, or an exit status of 0 denies a failure."""
+    BROKEN = "broken"
+    """They could not run, such as for an error in the package that their folder belongs to."""
     ABSENT = "absent"
+    """The log does not name them."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +64,15 @@ class Canary:
         return cls(path, names[1], names[2]), "\n\n".join(tests).encode()
 
     def read(self, statuses: Mapping[str, str], returncode: int | None) -> Reading:
-        """Whether both tests ended as they must, and the exit status with them."""
+        """What the statuses of a run say of both tests, and the exit status with them."""
         passing, failing = self._status(statuses, self.passing), self._status(statuses, self.failing)
-        if passing not in ("PASSED", None) or failing not in ("FAILED", None):
+        whole = next((status for test, status in statuses.items() if test.endswith(self.path)), None)
+        failed = not FAILING.isdisjoint((passing, failing, whole))
+        if passing in _NEVER or failing in (*_NEVER, "PASSED") or (returncode == 0 and failed):
             return Reading.WRONG
-        if passing is None or failing is None:
-            return Reading.ABSENT
-        return Reading.WRONG if returncode == 0 else Reading.RIGHT
+        if (passing, failing) == ("PASSED", "FAILED"):
+            return Reading.RIGHT
+        return Reading.BROKEN if failed or "SKIPPED" in (passing, failing) else Reading.ABSENT
 
     def _status(self, statuses: Mapping[str, str], name: str) -> str | None:
         """Of one of the tests, whatever folder the run's ids are relative to."""
@@ -83,12 +92,17 @@ def official_output(text: str, canary: Canary) -> str:
     return "\n".join([*map(_defuse, before), *summary, *map(_defuse, after)])
 
 
-def official_returncode(statuses: Mapping[str, str], returncode: int, canary: Canary) -> int:
-    """The exit status that pytest would have had without the canary's failing test."""
+def official_returncode(text: str, statuses: Mapping[str, str], returncode: int, canary: Canary) -> int:
+    """The exit status that pytest would have had without the canary's failing test.
+
+    It stays 1 if another test failed, or if the line of counts has more failures than that one.
+    """
     if returncode != 1:
         return returncode
+    last = split_log(text)[1][-1:]
+    counted = sum(failure_count(line) for line in last if is_counts_line(line))
     others = (status for test, status in statuses.items() if f"{canary.path}::" not in test)
-    return 1 if any(status in FAILING for status in others) else 0
+    return 1 if counted > 1 or any(status in FAILING for status in others) else 0
 
 
 def _defuse(line: str) -> str:

@@ -53,16 +53,19 @@ from lightning_smith.rollout.statuses import (
     PASSING,
     START_MARK,
     grader_text,
+    has_unnamed_skips,
+    is_counts_line,
     plain_text,
     read_statuses,
     read_unittest,
+    split_log,
 )
 from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.testtree import Sandbox, TestTree, open_test_tree
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "read_statuses", "run_tests", "statuses_of"]
 
-GRADER_VERSION = 7
+GRADER_VERSION = 8
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"
@@ -125,16 +128,17 @@ def _mixed(
         key = hash_json({"mixed": [number, patch_key]})
         mixed = _believed(store.run(key, partial(tester.test, tester.base, diff, drawn)), right)
         forged, broken = runs.against(statuses_of(task, mixed), mixed.altered)
-        tampered = mixed.tampered
-        if forged or broken or tampered:
+        tampered, unheard = mixed.tampered, not mixed.canary_ok
+        if forged or broken or tampered or unheard:
             # Altered tests may leave behind what changes the results of others: then right code shows the same.
             same = store.run(tester.right_key(mixed.altered), partial(tester.test_right, mixed.altered))
             forged &= _with_statuses(task, same, FAILING)
             broken &= _with_statuses(task, same, PASSING)
             tampered &= not same.tampered
+            unheard &= same.canary_ok
         if forged or tampered:
             return _forged(_checked(run), sorted(forged))
-        if broken:
+        if broken or unheard:
             return _unrepeated(_checked(run), sorted(broken))
         earlier.append(mixed.altered)
     return _checked(run, Check.MIXED)
@@ -157,20 +161,23 @@ def _claims_all(task: RolloutTask, run: TestRun) -> bool:
     return decide(task, replace(run, harness_resolved=None)) is Outcome.SOLVED
 
 
+_UNHEARD = (Reading.ABSENT, Reading.BROKEN)
+
+
 def _lacks_canary(run: TestRun) -> bool:
-    """Whether the run is disbelieved for nothing but the absence of the canary tests."""
-    return run.tampered and run.canary == Reading.ABSENT
+    """Whether the run is disbelieved for nothing but canary tests that did not run."""
+    return run.tampered and run.canary in _UNHEARD
 
 
 def _believed(run: TestRun, right: TestRun) -> TestRun:
-    """The run, which the absence of the canary tests does not discredit if they are absent with the right code too."""
-    if _lacks_canary(run) and right.canary == Reading.ABSENT and right.returncode is not None:
+    """The run, which canary tests that did not run do not discredit if they do not with the right code either."""
+    if _lacks_canary(run) and right.canary in _UNHEARD and right.returncode is not None:
         return _without_canary(run)
     return run
 
 
 def _without_canary(run: TestRun) -> TestRun:
-    """A run of tests among which pytest does not find the canary's file."""
+    """A run of tests among which pytest does not find the canary's file, or cannot run it."""
     log = run.log.rpartition(f"{TESTS_ERRORED}\n".encode())[0]
     return replace(run, log=log, tampered=False, canary_ok=run.returncode in (0, 1))
 
@@ -189,8 +196,8 @@ def _forged(run: TestRun, tests: list[str]) -> TestRun:
 
 def _unrepeated(run: TestRun, tests: list[str]) -> TestRun:
     """The run of a patch with which tests did not pass again: the result is flaky or forged."""
-    note = f"passed at first, but not when run again: {', '.join(tests)}"
-    return replace(_refused(run, note), unrepeated=tuple(tests))
+    note = f"passed at first, but not when run again: {', '.join(tests) or 'the canary tests'}"
+    return replace(_refused(run, note), canary_ok=False, unrepeated=tuple(tests))
 
 
 def _refused(run: TestRun, note: str) -> TestRun:
@@ -342,7 +349,7 @@ class _Tester:
             )
         if done.limit in (Limit.DISK, Limit.FILES):
             raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
-        judged = _judge(task, plan, done, canary, [*header, APPLIED])
+        judged = judge(task, plan, done, canary, [*header, APPLIED])
         return (
             self._ask_harness(judged) if altered is None else replace(judged, altered=tuple(sorted(altered)))
         )
@@ -387,33 +394,47 @@ def _base(task: RolloutTask, image: Revisions) -> str:
         raise GraderError(f"no tree to test {task.instance_id} in: {error}") from None
 
 
-def _judge(
+def judge(
     task: RolloutTask, plan: TestPlan, done: Completed, canary: Canary | None, header: list[str]
 ) -> TestRun:
-    """Turn a test run's output into a log and a verdict on its credibility."""
+    """Turn a test run's output into a log and a verdict on its credibility.
+
+    Tests that could not run, or that crashed, are no evidence of forging. What is: canary tests that read as they
+    cannot; a whole report with passed tests, or an exit status of 0, without the canary tests, unless the report has
+    skipped tests that it does not name; every test passed although the canary tests did not read right, or the exit
+    status is neither 0 nor 1.
+    """
     output = grader_text(done.output)
     statuses = plan.read(output.encode(), {*task.tests, *(_ids(canary) if canary else ())})
-    returncode = done.returncode
-    if canary is None:
-        reading = None
-        tampered = returncode not in (0, 1) and _passed(task, plan.grade, statuses)
-    else:
+    returncode, reading = done.returncode, None
+    passed = _passed(task, plan.grade, statuses)
+    if canary is not None:
         reading = canary.read(statuses, returncode)
-        claims = any(statuses.get(test) in PASSING for test in task.tests)
-        tampered = reading is Reading.WRONG or (reading is Reading.ABSENT and (returncode == 0 or claims))
-        if reading is Reading.RIGHT and returncode is not None:
-            returncode = official_returncode(statuses, returncode, canary)
-            tampered = returncode not in (0, 1) and _passed(task, plan.grade, statuses)
-            output = official_output(output, canary)
+    if reading is Reading.RIGHT and canary is not None and returncode is not None:
+        returncode = official_returncode(output, statuses, returncode, canary)
+        output = official_output(output, canary)
+    match reading:
+        case None | Reading.RIGHT:
+            tampered = passed and returncode not in (0, 1)
+        case Reading.WRONG:
+            tampered = True
+        case Reading.BROKEN:
+            tampered = passed
+        case Reading.ABSENT:
+            claims = any(statuses.get(test) in PASSING for test in task.tests)
+            *_, counts = ["", *split_log(output)[1]]
+            whole = is_counts_line(counts)
+            unnamed = whole and has_unnamed_skips(output)
+            tampered = passed or (not unnamed and (returncode == 0 or (claims and whole and returncode == 1)))
     footer = [f"{EXIT_CODE}: {returncode}"] if returncode is not None else []
     if done.stopped is not None:
         tampered = False
         footer += [TESTS_TIMED_OUT if done.timed_out else TESTS_ERRORED, f"stopped: they {done.stopped}"]
-    if tampered:
-        why = "the tests ended with an exit status of their own"
-        if canary is not None:
-            why = f"the canary tests read {reading}: {canary.path} {canary.passing} {canary.failing}"
-        footer += [TESTS_ERRORED, why]
+    elif canary is not None and reading is not Reading.RIGHT:
+        names = f"{canary.path} {canary.passing} {canary.failing}"
+        footer += [TESTS_ERRORED, f"the canary tests read {reading}: {names}"]
+    elif tampered:
+        footer += [TESTS_ERRORED, "the tests ended with an exit status of their own"]
     lines = [*header, f"+ : '{START_MARK}'", output.rstrip("\n"), f"+ : '{END_MARK}'", *footer, ""]
     return TestRun(
         log="\n".join(lines).encode(),

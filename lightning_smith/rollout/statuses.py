@@ -6,12 +6,17 @@ read_unittest(log, known) reads a log of `python -m unittest --verbose` instead.
 Two kinds of lines are read: those of the short summary (`pytest -rA`), `STATUS id - reason`, and those of
 `pytest --verbose`, `id STATUS [ 50%]`. Ids may hold blanks, " - ", brackets and status words. Only LF ends a
 line; colours, links and other escapes count for nothing.
+
+A subtest that failed fails its test, whatever else is said of it. The summary names it as `SUBFAILED[message] (i=2) id
+- reason` (pytest 9) or `[message] (i=2) SUBFAIL id - reason` (pytest-subtests).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 START_MARK = ">>>>> Start Test Output"
 END_MARK = ">>>>> End Test Output"
@@ -38,7 +43,10 @@ _STATUS = re.compile("|".join(WORST_FIRST))
 _SUMMARY_LINE = re.compile(f"({_STATUS.pattern}) (.+)")
 _VERBOSE_END = re.compile(r"( \(.*\))? *(\[ *\d+%\])?")
 _SUMMARY_HEADER = re.compile(r"=+ short test summary info =+")
-_COUNTS = re.compile(r"(=+ )?(no tests ran|\d+ [a-z]+(, \d+ [a-z]+)*) in [\d.]+s( \([\d:]+\))?( =+)?")
+_COUNT = r"\d+ (?:subtests )?[a-z]+"
+_COUNTS = re.compile(rf"(=+ )?(no tests ran|{_COUNT}(, {_COUNT})*) in [\d.]+s( \([\d:]+\))?( =+)?")
+_FAILURES = re.compile(r"(\d+) (?:subtests )?(?:failed|errors?)\b")
+_SUBTEST = re.compile(r"SUBFAIL(?:ED)?(?![A-Z])(?P<rest>.*)|.*[\])] SUBFAIL (?P<after>.*)")
 _HEADING = re.compile("(ERROR|FAIL): (.+)")
 _UNITTEST_STATUSES = {
     "ok": "PASSED",
@@ -60,6 +68,7 @@ def read_statuses(log: bytes, known: Collection[str] = ()) -> dict[str, str]:
     """
     limit = max(_MAX_LINE, 2 * max(map(len, known), default=0))
     parts = split_log(plain_text(log))
+    subtests = set(_failed_subtests(parts[1], limit, known))
     before, summary, _ = ([line for line in part if len(line) <= limit] for part in parts)
     verbose = list(_verbose(before if before else summary))
     ids = {*known, *(test for test, _ in verbose)}
@@ -68,7 +77,7 @@ def read_statuses(log: bytes, known: Collection[str] = ()) -> dict[str, str]:
         # The summary lists every test that passed, so a line elsewhere that claims more is none of pytest's.
         verbose = [(test, status) for test, status in verbose if status != "PASSED"]
     statuses: dict[str, str] = {}
-    for test, status in [*listed, *verbose]:
+    for test, status in [*listed, *verbose, *((test, "FAILED") for test in subtests)]:
         known_status = statuses.get(test, WORST_FIRST[-1])
         statuses[test] = min(status, known_status, key=WORST_FIRST.index)
     return statuses
@@ -88,7 +97,9 @@ def read_unittest(log: bytes, known: Collection[str]) -> dict[str, str]:
     for line in lines:
         test, dots, said = line.rpartition(" ... ")
         if (heading := _HEADING.fullmatch(line)) is not None:
-            test, status = heading[2], _UNITTEST_STATUSES[heading[1]]
+            # The heading of a subtest goes on with its message and parameters.
+            test = next((start for start in _starts(heading[2]) if start in ids), heading[2])
+            status = _UNITTEST_STATUSES[heading[1]]
         elif dots and (word := _UNITTEST_STATUS.match(said)) is not None:
             status = _UNITTEST_STATUSES[word[0]]
         else:
@@ -131,7 +142,53 @@ def is_counts_line(line: str) -> bool:
     return _COUNTS.fullmatch(line) is not None
 
 
-def _listed(lines: Iterable[str], ids: Collection[str]) -> Iterable[tuple[str, str]]:
+def has_unnamed_skips(text: str) -> bool:
+    """Whether the summary has skipped tests by their number and the place that skipped them, without their ids."""
+    return any(line.startswith("SKIPPED [") for line in split_log(text)[1])
+
+
+def failure_count(line: str) -> int:
+    """How many tests and subtests failed or had an error, as pytest's line of counts says."""
+    return sum(int(match[1]) for match in _FAILURES.finditer(line))
+
+
+def _failed_subtests(lines: Iterable[str], limit: int, known: Collection[str]) -> Iterator[str]:
+    """Ids of tests of which a subtest failed; all `known` ones if a line does not say which test it is about.
+
+    Messages and parameters come from the tests and from what these call, and may hold anything, also line ends.
+    """
+    by_start: defaultdict[str, list[str]] = defaultdict(list)
+    for test in known:
+        by_start[test.partition(" ")[0]].append(test)
+    for line in lines:
+        match = _SUBTEST.fullmatch(line)
+        if match is None or _SUMMARY_LINE.fullmatch(line):
+            continue
+        found = []
+        if len(line) <= limit:
+            said = match["rest"] if match["after"] is None else match["after"]
+            words = [(word.start(), word[0]) for word in re.finditer(r"[^ ]+", said)]
+            for start, word in words:
+                found += [test for test in by_start.get(word, ()) if _begins(said, start, test)]
+            unknown = (said[start:] for start, word in words if "::" in word)
+            found = found or [_without_reason(rest, ()) for rest in islice(unknown, 1)]
+        yield from found or known
+
+
+def _begins(text: str, start: int, test: str) -> bool:
+    """Whether an id stands at a place of a text, as whole words."""
+    return text.startswith(test, start) and text[start + len(test) :][:1] in ("", " ")
+
+
+def _starts(text: str) -> Iterator[str]:
+    """A text without its last words, the longest first."""
+    yield text
+    while text:
+        text = text.rpartition(" ")[0]
+        yield text
+
+
+def _listed(lines: Iterable[str], ids: Collection[str]) -> Iterator[tuple[str, str]]:
     """Ids and statuses of summary lines."""
     for line in lines:
         match = _SUMMARY_LINE.fullmatch(line)
@@ -160,7 +217,7 @@ def _looks_whole(test: str) -> bool:
     return name.endswith("]") if "[" in name else " " not in name
 
 
-def _verbose(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
+def _verbose(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Ids and statuses of verbose lines."""
     for line in lines:
         if "::" not in line or _SUMMARY_LINE.fullmatch(line):

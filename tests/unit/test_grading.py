@@ -149,7 +149,12 @@ BAD = f"FAILED {CANARY.path}::test_wrap - assert 2 == 3\n"
         (GOOD + BAD, 1, Reading.RIGHT),
         (GOOD + BAD, 0, Reading.WRONG),
         (GOOD + BAD.replace("FAILED", "PASSED").replace(" - assert 2 == 3", ""), 0, Reading.WRONG),
-        (GOOD.replace("PASSED", "FAILED") + BAD, 1, Reading.WRONG),
+        (GOOD.replace("PASSED", "FAILED") + BAD, 1, Reading.BROKEN),
+        (GOOD.replace("PASSED", "FAILED") + BAD, 0, Reading.WRONG),
+        (GOOD.replace("PASSED", "ERROR") + BAD.replace("FAILED", "ERROR"), 1, Reading.BROKEN),
+        (f"ERROR {CANARY.path} - SyntaxError: invalid syntax\n", 2, Reading.BROKEN),
+        (f"ERROR {CANARY.path} - SyntaxError: invalid syntax\n", 0, Reading.WRONG),
+        (GOOD + BAD.replace("FAILED", "SKIPPED"), 1, Reading.BROKEN),
         (GOOD + BAD.replace("FAILED", "XFAIL"), 0, Reading.WRONG),
         (GOOD, 1, Reading.ABSENT),
         ("", 0, Reading.ABSENT),
@@ -200,10 +205,11 @@ def test_official_output_is_without_the_canary() -> None:
 
 
 def test_official_exit_status_is_without_the_canary() -> None:
-    statuses = read_statuses((GOOD + BAD + "PASSED t.py::test_a\n").encode())
-    assert official_returncode(statuses, 1, CANARY) == 0
-    assert official_returncode({**statuses, "t.py::test_b": "ERROR"}, 1, CANARY) == 1
-    assert official_returncode(statuses, 3, CANARY) == 3
+    log = GOOD + BAD + "PASSED t.py::test_a\n"
+    statuses = read_statuses(log.encode())
+    assert official_returncode(log, statuses, 1, CANARY) == 0
+    assert official_returncode(log, {**statuses, "t.py::test_b": "ERROR"}, 1, CANARY) == 1
+    assert official_returncode(log, statuses, 3, CANARY) == 3
 
 
 def test_endless_lines_are_no_results_and_cost_no_time() -> None:
