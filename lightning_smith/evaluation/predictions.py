@@ -17,6 +17,7 @@ from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl, write_atomic
+from lightning_smith.rollout.task import test_ids
 
 TASK_COLUMNS = (
     "repo",
@@ -109,8 +110,11 @@ def predictions_hash(predictions: Mapping[str, Prediction]) -> str:
 
 
 def read_tasks(path: Path | str) -> list[dict[str, Any]]:
-    """Rows of the held-out parquet, in its order; raises UserError if a column is absent or an id occurs
-    twice."""
+    """Rows of the held-out parquet, in its order.
+
+    Raises UserError if a column is absent, an id occurs twice, or a row's tests are no lists of ids, of which
+    FAIL_TO_PASS has one at least: the harness counts an instance without any as resolved.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -129,10 +133,23 @@ def read_tasks(path: Path | str) -> list[dict[str, Any]]:
         )
     rows = table.to_pylist()
     seen: set[str] = set()
-    for row in rows:
+    for number, row in enumerate(rows, start=1):
         if row["instance_id"] in seen:
             raise UserError(f"{path} holds {row['instance_id']} twice")
         seen.add(row["instance_id"])
+        for column in ("FAIL_TO_PASS", "PASS_TO_PASS"):
+            try:
+                empty = not test_ids(row[column])
+            except ValueError:
+                raise UserError(
+                    f"{path} row {number} ({row['instance_id']}) has a {column} that is no list of test ids: "
+                    "make or download it again"
+                ) from None
+            if empty and column == "FAIL_TO_PASS":
+                raise UserError(
+                    f"{path} row {number} ({row['instance_id']}) has no FAIL_TO_PASS test, so any patch would "
+                    "resolve it: leave the row out"
+                )
     return rows
 
 

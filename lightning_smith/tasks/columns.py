@@ -36,7 +36,11 @@ SCHEMA = pa.schema(
         pa.field("problem_statement", pa.string()),
     ]
 )
-"""Only problem_statement may be null; a list may be empty but holds no null."""
+"""Only problem_statement may be null; a list may be empty but holds no null.
+
+Files may have large or dictionary-encoded types instead. A writer that guesses types calls a column without a value
+null, and lists that are all empty lists of nulls: both are read as the declared type.
+"""
 
 BATCH_ROWS, BATCH_TESTS, BATCH_ENCODED_TESTS = 1024, 200_000, 1_000_000
 """What is decoded at a time: rows at most, and on average entries of the list columns, some 14 MB of them or, as
@@ -195,10 +199,11 @@ def _batches(
         size = batch_rows or _batch_rows(file.metadata.row_group(group), columns, encoded_lists)
         # One thread: several decode whole columns side by side, for more memory and little time.
         for batch in file.iter_batches(size, [group], list(columns), use_threads=False):
-            _check_nulls(path, batch)
-            rows = batch if whole_batches else _only(batch, wanted)
+            declared = _as_declared(batch, columns, encoded_lists)
+            _check_nulls(path, declared)
+            rows = declared if whole_batches else _only(declared, wanted)
             if rows.num_rows:
-                yield _as_declared(rows, columns, encoded_lists)
+                yield rows
 
 
 def read_tasks(shards: Iterable[Path]) -> Iterator[Task]:
@@ -251,12 +256,18 @@ def _open_shard(path: Path, encoded: Sequence[str] = ()) -> Iterator[pq.ParquetF
 def _as_declared(batch: pa.RecordBatch, columns: Sequence[str], encoded_lists: bool) -> pa.RecordBatch:
     """The columns in the order asked for, without the file's metadata, with the types of SCHEMA or encoded lists."""
     arrays = [
-        batch.column(name)
-        if encoded_lists and name in LIST_COLUMNS
-        else batch.column(name).cast(SCHEMA.field(name).type)
-        for name in columns
+        column
+        if encoded_lists and name in LIST_COLUMNS and _has_encoded_strings(column.type)
+        else column.cast(SCHEMA.field(name).type)
+        for name, column in ((name, batch.column(name)) for name in columns)
     ]
     return pa.record_batch(arrays, names=list(columns))
+
+
+def _has_encoded_strings(kind: pa.DataType) -> bool:
+    """Whether a type is one of lists with offsets whose strings are dictionary-encoded."""
+    has_offsets = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return has_offsets and pa.types.is_dictionary(kind.value_type)
 
 
 def _first_line(error: BaseException) -> str:
@@ -282,17 +293,25 @@ def _check_columns(path: Path, schema: pa.Schema) -> None:
             raise UserError(
                 f"{path} has JSON text instead of lists in the column {name}: it is no SWE-smith shard"
             )
-        if not (_is_string_list(found) if name in LIST_COLUMNS else _is_string(found)):
-            wanted = SCHEMA.field(name).type
-            raise UserError(f"{path} has the type {found} instead of {wanted} in the column {name}")
+        wanted = _is_list_of_strings if name in LIST_COLUMNS else _is_string
+        # What has no type has no values either: whether they may be null is checked with the rows.
+        if not (pa.types.is_null(found) or wanted(found)):
+            raise UserError(
+                f"{path} has the type {found} instead of {SCHEMA.field(name).type} in the column {name}"
+            )
 
 
 def _is_string(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(plain) or pa.types.is_large_string(plain) or pa.types.is_string_view(plain)
 
 
-def _is_string_list(kind: pa.DataType) -> bool:
-    return (pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_string(kind.value_type)
+def _is_list_of_strings(kind: pa.DataType) -> bool:
+    """Whether a type is one of lists of strings, or of lists without a value."""
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(is_list(kind) for is_list in lists):
+        return False
+    return _is_string(kind.value_type) or pa.types.is_null(kind.value_type)
 
 
 def _check_nulls(path: Path, batch: pa.RecordBatch) -> None:

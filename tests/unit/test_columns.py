@@ -126,10 +126,60 @@ def test_large_types_and_foreign_metadata_are_read_as_the_plain_ones(tmp_path: P
     assert batch.schema.equals(SCHEMA, check_metadata=True)
 
 
+ENCODED = pa.dictionary(pa.int32(), pa.string())
+
+
+@pytest.mark.parametrize("encoded_lists", [False, True])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pa.list_(pa.null()), pa.large_list(pa.null()), pa.list_(ENCODED), pa.large_list(ENCODED)),
+        *(pa.list_(pa.string(), 1), pa.list_(pa.string_view())),
+    ],
+    ids=str,
+)
+def test_columns_without_a_value_and_encoded_ones_are_read_as_declared(
+    tmp_path: Path, kind: pa.DataType, encoded_lists: bool
+) -> None:
+    schema = replace_field("PASS_TO_PASS", pa.field("PASS_TO_PASS", kind))
+    for name in ("image_name", "repo"):
+        schema = schema.set(schema.get_field_index(name), pa.field(name, ENCODED))
+    schema = schema.set(schema.get_field_index("problem_statement"), pa.field("problem_statement", pa.null()))
+    tests = [] if pa.types.is_null(kind.value_type) else ["t.py::b"]
+    rows = [make_row(number, PASS_TO_PASS=tests, problem_statement=None) for number in range(3)]
+    path = write_shard(tmp_path / "a.parquet", rows, schema)
+    check_schema(path)
+    batches = list(iter_batches_unordered([path], SCHEMA.names, encoded_lists=encoded_lists))
+    assert [row for batch in batches for row in batch.to_pylist()] == rows
+    if not encoded_lists:
+        assert all(batch.schema.equals(SCHEMA, check_metadata=True) for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("FAIL_TO_PASS", {"FAIL_TO_PASS": None}, "has a row without FAIL_TO_PASS"),
+        ("instance_id", {"instance_id": None}, "has a row without instance_id"),
+    ],
+)
+def test_a_column_without_a_value_is_refused_where_none_may_be_null(
+    tmp_path: Path, name: str, changes: dict[str, object], message: str
+) -> None:
+    schema = replace_field(name, pa.field(name, pa.null()))
+    path = write_shard(tmp_path / "a.parquet", [make_row(1, **changes)], schema)
+    with pytest.raises(UserError, match=rf"a\.parquet {message}"):
+        list(read_tasks([path]))
+
+
 @pytest.mark.parametrize(
     ("schema", "changes", "message"),
     [
         (replace_field("repo"), {}, "lacks the column repo"),
+        (
+            replace_field("FAIL_TO_PASS", pa.field("FAIL_TO_PASS", ENCODED)),
+            {"FAIL_TO_PASS": '["t.py::a"]'},
+            "has JSON text instead of lists in the column FAIL_TO_PASS",
+        ),
         (
             replace_field("image_name", pa.field("image", pa.string())),
             {"image": "x"},

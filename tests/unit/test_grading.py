@@ -155,6 +155,7 @@ BAD = f"FAILED {CANARY.path}::test_wrap - assert 2 == 3\n"
         (f"ERROR {CANARY.path} - SyntaxError: invalid syntax\n", 2, Reading.BROKEN),
         (f"ERROR {CANARY.path} - SyntaxError: invalid syntax\n", 0, Reading.WRONG),
         (GOOD + BAD.replace("FAILED", "SKIPPED"), 1, Reading.BROKEN),
+        (GOOD + BAD.replace("FAILED", "PASSED") + BAD.replace("FAILED", "ERROR"), 1, Reading.WRONG),
         (GOOD + BAD.replace("FAILED", "XFAIL"), 0, Reading.WRONG),
         (GOOD, 1, Reading.ABSENT),
         ("", 0, Reading.ABSENT),

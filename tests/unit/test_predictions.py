@@ -103,7 +103,8 @@ def test_hash_follows_patches_ids_and_model():
 
 
 def rows(*ids: str) -> list[dict[str, str]]:
-    return [dict.fromkeys(TASK_COLUMNS, "") | {"instance_id": key} for key in ids]
+    tests = {"FAIL_TO_PASS": '["t.py::a"]', "PASS_TO_PASS": "[]"}
+    return [dict.fromkeys(TASK_COLUMNS, "") | tests | {"instance_id": key} for key in ids]
 
 
 def test_subset_ignores_the_order_of_the_file():
@@ -136,3 +137,21 @@ def test_tasks_file(tmp_path: Path):
     path.write_bytes(b"PAR1 cut")
     with pytest.raises(UserError, match="not a readable parquet file"):
         read_tasks(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"FAIL_TO_PASS": '"t.py::a"'}, r"row 2 \(b\) has a FAIL_TO_PASS that is no list of test ids"),
+        ({"PASS_TO_PASS": '{"t.py::a": 1}'}, r"row 2 \(b\) has a PASS_TO_PASS that is no list of test ids"),
+        ({"FAIL_TO_PASS": "[1]"}, r"row 2 \(b\) has a FAIL_TO_PASS that is no list of test ids"),
+        ({"FAIL_TO_PASS": "[]"}, r"row 2 \(b\) has no FAIL_TO_PASS test, so any patch would resolve it"),
+    ],
+)
+def test_rows_that_anything_would_resolve_are_refused(tmp_path: Path, changes: dict[str, str], message: str):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    good, bad = rows("a", "b")
+    pq.write_table(pa.Table.from_pylist([good, {**bad, **changes}]), tmp_path / "heldout.parquet")
+    with pytest.raises(UserError, match=message):
+        read_tasks(tmp_path / "heldout.parquet")
