@@ -2,8 +2,8 @@
 
     uv run --with datasets==5.0.1 python benchmarks/funnel.py [--rows 59136] [--scratch FOLDER]
 
-Ours are the scripts of the rules from filter_statement to collect_candidates, one process after another, as the
-workflow runs them. Theirs is one process that makes `list(load_dataset(...))` and filters that list in plain Python,
+Ours are the scripts of the published filters and collect_candidates, one process after another, as the workflow runs
+them. Theirs is one process that makes `list(load_dataset(...))` and filters that list in plain Python,
 as batch runners of coding agents do. Both must drop the same rows for the same reasons and keep the same candidates,
 column for column, or the benchmark fails. The release takes 0.4 GB of disk, the cache of `datasets` another 5.3 GB;
 both lie in a temporary folder that is removed. The last line is one JSON object:

@@ -4,9 +4,9 @@ INPUTS   {data}/raw/train-*.parquet, {data}/branches/{image}.json
 OUTPUTS  {data}/funnel.tsv, {data}/candidates.parquet
 """
 
-# In the order of the ledger; first those of the published recipe.
-FILTERS = ["statement", "branch", "test_count"]
-FILTERS += ["bug_in_tests"] if config["filters"]["bug_in_tests"] else []
+# In the order of the ledger: those of the published recipe, so that their counts are those of the release alone; what
+# cannot be graded; what the configuration names.
+FILTERS = ["statement", "branch", "test_count", "fail_to_pass", "bug_in_tests"]
 FILTERS += ["overlap"] if config["filters"]["overlap"] != "none" else []
 FILTERS += [name for name in ("gradable", "validated") if config["filters"][name]]
 
@@ -83,6 +83,44 @@ rule filter_test_count:
     shell:
         "python scripts/filter_test_count.py --shards {input.shards:q} --previous {input.previous:q}"
         " --limit {params.limit} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule filter_fail_to_pass:
+    """Drop rows without a FAIL_TO_PASS test."""
+    input:
+        shards=RAW,
+        previous=rules.filter_test_count.output,
+    output:
+        f"{DATA}/filters/fail_to_pass.tsv",
+    log:
+        f"{LOGS}/filter_fail_to_pass.log",
+    resources:
+        machine="any",
+    message:
+        "filter: a test that tells bug from repair"
+    shell:
+        "python scripts/filter_fail_to_pass.py --shards {input.shards:q} --previous {input.previous:q}"
+        " --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+rule filter_bug_in_tests:
+    """Drop rows whose bug lies in a file that grades them."""
+    input:
+        shards=RAW,
+        previous=rules.filter_fail_to_pass.output,
+    output:
+        f"{DATA}/filters/bug_in_tests.tsv",
+    log:
+        f"{LOGS}/filter_bug_in_tests.log",
+    resources:
+        machine="any",
+    params:
+        grade=config["agent"]["grade"],
+    message:
+        "filter: bug in a test file"
+    shell:
+        "python scripts/filter_bug_in_tests.py --shards {input.shards:q} --previous {input.previous:q}"
+        " --grade {params.grade} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule collect_candidates:

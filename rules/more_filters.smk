@@ -1,26 +1,8 @@
 """Filters that the published recipe does not have, off unless the configuration names them, and what they read.
 
 INPUTS   {data}/raw/train-*.parquet, {data}/filters/*.tsv, the evaluation set
-OUTPUTS  {data}/filters/{bug_in_tests,overlap}.tsv, {data}/overlap.{tsv,json}
+OUTPUTS  {data}/filters/overlap.tsv, {data}/overlap.{tsv,json}
 """
-
-
-rule filter_bug_in_tests:
-    """Drop rows whose bug lies in a file that grades them."""
-    input:
-        shards=RAW,
-        previous=lambda wildcards: filter_before("bug_in_tests"),
-    output:
-        f"{DATA}/filters/bug_in_tests.tsv",
-    log:
-        f"{LOGS}/filter_bug_in_tests.log",
-    resources:
-        machine="any",
-    message:
-        "filter: bug in a test file"
-    shell:
-        "python scripts/filter_bug_in_tests.py --shards {input.shards:q} --previous {input.previous:q}"
-        " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule find_overlap:

@@ -18,7 +18,7 @@ _SUBMODULE = "160000"
 
 @dataclass(frozen=True)
 class Change:
-    """A file of a commit that differs from `main`."""
+    """A file of a commit that differs from an earlier one."""
 
     path: str
     mode: str
@@ -75,14 +75,16 @@ class Revisions:
         except GitError:
             raise UserError(f"image {self.image_name} has no file {path} at {revision}") from None
 
-    def changes(self, revision: str) -> list[Change]:
-        """The files in which a commit differs from `main`; submodules are none."""
+    def changes(self, revision: str, since: str = MAIN) -> list[Change]:
+        """The files in which a commit differs from an earlier one; submodules are none."""
         try:
             listed = self._git(
-                "diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", MAIN, revision, "--"
+                "diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", since, revision, "--"
             )
         except GitError:
-            raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
+            raise UserError(
+                f"image {self.image_name} has no branch or commit {revision} or {since}"
+            ) from None
         fields = listed.split(b"\0")
         changes = []
         for header, path in zip(fields[0::2], fields[1::2], strict=False):

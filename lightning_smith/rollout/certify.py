@@ -22,6 +22,7 @@ from lightning_smith.rollout.container import ContainerRoom
 from lightning_smith.rollout.docker import DockerSandbox
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import TestPlans
+from lightning_smith.rollout.task import Grade
 from lightning_smith.rollout.validate import (
     BuggyTask,
     TaskRooms,
@@ -31,6 +32,7 @@ from lightning_smith.rollout.validate import (
     validate_once,
 )
 from lightning_smith.tasks.columns import iter_batches
+from lightning_smith.tasks.filters import bug_in_tests, fail_to_pass
 from lightning_smith.tasks.validation import Patch, ValidationRecord
 
 _TRIES = 2
@@ -78,7 +80,7 @@ class Certifier:
         drawn = draw(self._datasets, image_key(image.name), branches, self._tasks)
         if not drawn:
             raise UserError(
-                f"no task of the image {image.name} can be certified: none with FAIL_TO_PASS tests has a branch in it"
+                f"no task of the image {image.name} can be certified: none that its tests can grade has a branch in it"
             )
         self._scratch.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._scratch) as copies:
@@ -108,26 +110,33 @@ def draw(datasets: Sequence[Path], key: str, branches: Set[str], count: int) -> 
     """`count` tasks of an image that can be tested: those whose ids hash lowest, whatever order the rows have."""
     shards = [path for path in datasets if path.suffix == ".parquet"]
     others = [path for path in datasets if path.suffix != ".parquet"]
-    ids = {
-        *_ids_in_shards(shards, key),
-        *(task.task.instance_id for task in buggy_rows(others, key)),
-    } & branches
-    wanted = draw_ids(ids, count)
-    found = {
-        task.task.instance_id: task for task in buggy_rows(others, key) if task.task.instance_id in wanted
-    }
+    rows = {task.task.instance_id: task for task in buggy_rows(others, key) if _can_be_graded(task)}
+    wanted = draw_ids({*_ids_in_shards(shards, key), *rows} & branches, count)
+    found = {name: task for name, task in rows.items() if name in wanted}
     found |= {task.task.instance_id: task for task in buggy_tasks(shards, wanted - set(found))}
     return [found[name] for name in sorted(found)]
 
 
+def _can_be_graded(task: BuggyTask) -> bool:
+    tests = task.task.fail_to_pass, task.task.pass_to_pass
+    return bug_in_tests.why_dropped(task.bug.decode("utf-8", "replace"), *tests) is None
+
+
 def _ids_in_shards(shards: Sequence[Path], key: str) -> Iterator[str]:
+    """Tasks of an image that all their tests can grade."""
     keys: dict[str, str] = {}
-    for batch in iter_batches(shards, ("instance_id", "image_name", "FAIL_TO_PASS")):
+    wanted: set[str] = set()
+    for batch in iter_batches(shards, ("instance_id", "image_name", *fail_to_pass.COLUMNS)):
         names = batch.column("image_name").to_pylist()
         keys |= {name: image_key(name) for name in set(names) - set(keys)}
-        tests = batch.column("FAIL_TO_PASS").value_lengths().to_pylist()
-        rows = zip(batch.column("instance_id").to_pylist(), names, tests, strict=True)
-        yield from (instance_id for instance_id, name, number in rows if number and keys[name] == key)
+        rows = zip(batch.column("instance_id").to_pylist(), names, fail_to_pass.reasons(batch), strict=True)
+        wanted |= {instance_id for instance_id, name, reason in rows if reason is None and keys[name] == key}
+    columns = ("instance_id", *bug_in_tests.columns(Grade.ALL))
+    for batch in iter_batches(shards, columns, wanted=wanted):
+        rows = zip(
+            batch.column("instance_id").to_pylist(), bug_in_tests.reasons(batch, Grade.ALL), strict=True
+        )
+        yield from (instance_id for instance_id, reason in rows if reason is None)
 
 
 def _certify(task: BuggyTask, rooms: TaskRooms, image_name: str) -> dict[str, Any]:

@@ -45,7 +45,7 @@ from lightning_smith.rollout.grades import Check, GradeStore, RunStore, TestRun
 from lightning_smith.rollout.mixed import MADE, MixedRuns, unit_of
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
-from lightning_smith.rollout.protection import Protection, restore
+from lightning_smith.rollout.protection import Protection, restore, unrepairable
 from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import (
     END_MARK,
@@ -237,12 +237,16 @@ def _passed(task: RolloutTask, grade: Grade, statuses: dict[str, str]) -> bool:
 
 @dataclass(frozen=True)
 class _Tester:
-    """Runs the tests of a task; `base` is the revision with bug and tests, `right` the one before the bug."""
+    """Runs the tests of a task.
+
+    `base` is the revision with bug and tests, `right` the one before the bug, which touches the files `touched`.
+    """
 
     task: RolloutTask
     image: Revisions
     base: str
     right: str
+    touched: frozenset[str]
     sandbox: Sandbox
     timeout_s: float
     scratch: Path | None
@@ -263,9 +267,22 @@ class _Tester:
         base = _base(task, image)
         try:
             plan, right = plans.plan(task, image, grade), image.right(base)
+            touched = frozenset(change.path for change in image.changes(base, since=right))
         except UserError as error:
             raise GraderError(str(error)) from None
-        return cls(task, image, base, right, sandbox, plan.timeout_s or timeout_s, scratch, plans, plan)
+        # Tests that do not decide may be in files to repair, as doctests are.
+        files = tuple(path for path in plan.test_files if path not in touched)
+        if lost := unrepairable(touched, task.graded(plan.grade).test_files) or (
+            not files and sorted(touched)
+        ):
+            raise GraderError(
+                f"no patch can solve {task.instance_id}: its bug is in {lost[0]}, which grades it as well; the funnel "
+                "drops such tasks (filter bug_in_tests)"
+            )
+        plan = replace(plan, test_files=files)
+        return cls(
+            task, image, base, right, touched, sandbox, plan.timeout_s or timeout_s, scratch, plans, plan
+        )
 
     def key(self, diff: bytes) -> str:
         """Name of a test run in the store: a sha256 over everything that its verdict depends on."""
@@ -317,7 +334,7 @@ class _Tester:
                 # The right code's revision may lack them.
                 if revision == self.base and path not in before:
                     raise GraderError(f"{image.image_name} lacks {path} of {task.instance_id} at {revision}")
-            protection = Protection(plan.test_files, tree.import_roots, before)
+            protection = Protection(plan.test_files, tree.import_roots, before, self.touched)
             applied = tree.apply(diff, protection)
             left_out = sorted({*applied.dropped, *restore(tree, before, image, revision, protection)})
             header = [f"left out of the patch: {', '.join(left_out)}"] if left_out else []
@@ -386,8 +403,11 @@ class _Tester:
 
 def _base(task: RolloutTask, image: Revisions) -> str:
     """The revision that has the bug and the tests."""
-    if not task.tests:
-        raise GraderError(f"{task.instance_id} has no tests: nothing could tell whether it is solved")
+    if not task.fail_to_pass:
+        raise GraderError(
+            f"{task.instance_id} has no FAIL_TO_PASS test: nothing could tell whether it is solved; the funnel drops "
+            "such tasks (filter fail_to_pass)"
+        )
     try:
         return image.base(task.instance_id)
     except UserError as error:

@@ -31,7 +31,7 @@ CONFIGURATION = frozenset(
     }
 )
 _METADATA_SUFFIXES = (".pth", ".egg-info", ".dist-info", ".egg-link")
-_TEST_FOLDERS = frozenset({"test", "tests"})
+_TEST_FOLDER_NAMES = frozenset({"test", "tests"})
 _PYTEST_MODULES = frozenset({"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"})
 _SHADOWED = _PYTEST_MODULES | sys.stdlib_module_names | {"sitecustomize", "usercustomize"}
 """Modules that a file at a root of imports would be taken for, before pytest has even started."""
@@ -41,16 +41,21 @@ class Protection:
     """Which paths of a tree a patch must not change, for one task.
 
     - byte code, pytest's configuration, `*.pth` and package metadata, wherever they are;
-    - the files of the task's tests, and everything in the folder `test` or `tests` that they are in;
+    - the files of the task's tests, and everything in the folder `test` or `tests` that they are in, but for files
+      that the task's bug touches: a source file may hold a doctest;
     - files at a root of imports that would be imported instead of the standard library or pytest, unless the
       image has such a file itself. A test file's folder that is no package is such a root: pytest makes it one.
     """
 
     def __init__(
-        self, test_files: Collection[str], import_roots: Collection[str], pristine: Collection[str]
+        self,
+        test_files: Collection[str],
+        import_roots: Collection[str],
+        pristine: Collection[str],
+        touched: Collection[str] = (),
     ) -> None:
-        self._test_files = frozenset(test_files)
-        self._test_folders = tuple({folder for path in test_files if (folder := _test_folder(path))})
+        self._test_files, self._touched = frozenset(test_files), frozenset(touched)
+        self._test_folders = _test_folders(test_files)
         folders = {posixpath.dirname(path) for path in test_files}
         roots = {*import_roots, *(folder for folder in folders if f"{folder}/__init__.py" not in pristine)}
         self._roots = [root.strip("./") for root in roots]
@@ -62,8 +67,10 @@ class Protection:
             is_byte_code(path)
             or parts[-1] in CONFIGURATION
             or any(part.endswith(_METADATA_SUFFIXES) for part in parts)
-            or path in self._test_files
-            or path.startswith(self._test_folders)
+            or (
+                path not in self._touched
+                and (path in self._test_files or path.startswith(self._test_folders))
+            )
             or not self._shadowed.isdisjoint(self._top_modules(path))
         )
 
@@ -79,13 +86,25 @@ class Protection:
         return names
 
 
-def _test_folder(path: str) -> str | None:
-    """The outermost folder called test or tests that a path is in, with a slash at its end."""
-    parts = path.split("/")[:-1]
-    for number, part in enumerate(parts, start=1):
-        if part in _TEST_FOLDERS:
-            return "/".join(parts[:number]) + "/"
-    return None
+def unrepairable(touched: Collection[str], test_files: Collection[str]) -> list[str]:
+    """Of the files that a task's bug touches those that no patch may repair, since the tests that decide are in them or
+    below the same folder `test` or `tests`: whoever changes such a file changes what grades the patch.
+    """
+    folders = _test_folders(test_files)
+    return sorted(path for path in touched if path in test_files or path.startswith(folders))
+
+
+def _test_folders(test_files: Collection[str]) -> tuple[str, ...]:
+    """The outermost folder called test or tests of each file that is in one, with a slash at its end."""
+    found: set[str] = set()
+    for path in test_files:
+        parts = path.split("/")[:-1]
+        first = next(
+            (number for number, part in enumerate(parts, start=1) if part in _TEST_FOLDER_NAMES), None
+        )
+        if first is not None:
+            found.add("/".join(parts[:first]) + "/")
+    return tuple(found)
 
 
 def restore(

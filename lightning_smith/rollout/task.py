@@ -55,17 +55,18 @@ class RolloutTask:
     @property
     def test_files(self) -> tuple[str, ...]:
         """Files of the tests that must pass, in the order in which the ids name them first."""
-        return tuple(dict.fromkeys(map(_file, self.tests)))
+        return tuple(dict.fromkeys(map(file_of, self.tests)))
 
     def graded(self, grade: Grade) -> RolloutTask:
         """The task with the tests alone that decide."""
         if grade is Grade.ALL:
             return self
-        files = set(map(_file, self.fail_to_pass))
-        return replace(self, pass_to_pass=tuple(test for test in self.pass_to_pass if _file(test) in files))
+        files = set(map(file_of, self.fail_to_pass))
+        return replace(self, pass_to_pass=tuple(test for test in self.pass_to_pass if file_of(test) in files))
 
 
-def _file(test: str) -> str:
+def file_of(test: str) -> str:
+    """The file of a pytest id: what stands before the first `::`; an id without one is its own."""
     return test.partition("::")[0]
 
 

@@ -46,13 +46,14 @@ def test_every_row_is_certified_or_dropped_with_a_reason_and_no_test_runs_twice(
 
     ledger = read_funnel(certified.data / "funnel.tsv")
     assert list(dict.fromkeys(row.filter for row in ledger)) == [
-        "release", "statement", "branch", "test_count", "bug_in_tests", "overlap", "gradable", "validated",
+        "release", "statement", "branch", "test_count", "fail_to_pass", "bug_in_tests", "overlap",
+        "gradable", "validated",
     ]  # fmt: skip
     assert all(row.kept + row.dropped == above.kept for above, row in pairwise(ledger))
     # The tasks of the miniature were made by validating them: none is wrong.
     certifying = [row for row in ledger if row.filter in ("gradable", "validated")]
     assert [row.reason for row in certifying] == [
-        "no_profile", "not_python", "no_fail_to_pass", "odd_test_id",
+        "no_profile", "not_python", "odd_test_id",
         "grader_error", "flaky", "gold_fails_empty_passes", "gold_fails", "empty_passes",
     ]  # fmt: skip
     assert {row.dropped for row in certifying} == {0}

@@ -92,7 +92,7 @@ def test_the_ledger_alone_accounts_for_every_row(funnel: Funnel) -> None:
         assert int(row["kept"]) >= 0 and int(row["dropped"]) >= 0
     assert int(rows[-1]["kept"]) + sum(int(row["dropped"]) for row in rows) == ROWS
     assert list(dict.fromkeys(row["filter"] for row in rows)) == [
-        "release", "statement", "branch", "test_count", "overlap",
+        "release", "statement", "branch", "test_count", "fail_to_pass", "bug_in_tests", "overlap",
     ]  # fmt: skip
 
 

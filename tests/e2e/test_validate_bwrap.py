@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tiny_image import CORE, REPOSITORY, TESTBED_PYTHON
+import tiny_image
+from tiny_image import REPOSITORY, TESTBED_PYTHON
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl, sha256_file
 from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
 from lightning_smith.images.names import image_key
+from lightning_smith.images.revisions import Revisions
+from lightning_smith.rollout.grading import GraderError, decide
 from lightning_smith.rollout.kinds import BwrapRoom
 from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.plan import ImageTests
-from lightning_smith.rollout.task import Grade
+from lightning_smith.rollout.plan import ImageTests, TestPlan
+from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.validate import (
     BuggyTask,
     TaskRooms,
@@ -50,11 +54,16 @@ pytestmark = [
 IMAGE_NAME = "swesmith/swesmith.x86_64.pypi_1776_gauge.0badcafe"
 PREFIX = "pypi__gauge.0badcafe.func_pm_op_change__"
 CORE_PATH = "gauge/core.py"
+CORE = tiny_image.CORE.replace(
+    "def span(low, high):\n", 'def span(low, high):\n    """\n    >>> span(0, 3)\n    3\n    """\n'
+)
+"""Holds a doctest."""
 BUGGY = CORE.replace("    if value < low:", "    if value >= low:")
 
 FILES = {
     "gauge/__init__.py": "from gauge.core import clamp, span\n",
     CORE_PATH: CORE,
+    "pytest.ini": "[pytest]\naddopts = --doctest-modules\n",
     "tests/test_low.py": "from gauge import clamp\n\n\ndef test_low():\n    assert clamp(-1, 0, 3) == 0\n",
     "tests/test_span.py": "from gauge import span\n\n\ndef test_span():\n    assert span(0, 3) == 3\n",
     "tests/test_wrong.py": "from gauge import span\n\n\ndef test_wrong():\n    assert span(0, 3) == 4\n",
@@ -63,6 +72,7 @@ FILES = {
     "tests/test_slow.py": "def test_slow():\n    while True:\n        pass\n",
 }
 LOW, SPAN = "tests/test_low.py::test_low", "tests/test_span.py::test_span"
+DOCTEST = f"{CORE_PATH}::gauge.core.span"
 
 
 def bug(before: str, after: str) -> str:
@@ -84,6 +94,9 @@ TASKS: dict[str, dict[str, Any]] = {
     "bug_is_elsewhere": {"PASS_TO_PASS": []},
     "flaky": {"PASS_TO_PASS": [SPAN, "tests/test_coin.py::test_coin"]},
     "no_such_file": {"PASS_TO_PASS": ["tests/test_absent.py::test_absent"]},
+    "doctest_passes": {"PASS_TO_PASS": [SPAN, DOCTEST]},
+    "doctest_fails": {"FAIL_TO_PASS": [LOW, DOCTEST]},
+    "no_fail_to_pass": {"FAIL_TO_PASS": []},
     "slow": {"PASS_TO_PASS": ["tests/test_slow.py::test_slow"]},
 }
 EXPECTED = {
@@ -95,6 +108,9 @@ EXPECTED = {
     "both_wrong": "gold_fails_empty_passes",
     "bug_is_elsewhere": "gold_fails_empty_passes",
     "no_such_file": "grader_error",
+    "doctest_passes": "grader_error",
+    "doctest_fails": "grader_error",
+    "no_fail_to_pass": "grader_error",
 }
 """Of those whose verdict does not depend on chance or on a time limit."""
 
@@ -129,7 +145,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
             archive.addfile(member, io.BytesIO(text.encode()))
     branches = []
     for name in TASKS:
-        removed = {test.partition("::")[0] for test in row(name)["FAIL_TO_PASS"]}
+        removed = {test.partition("::")[0] for test in row(name)["FAIL_TO_PASS"]} - {CORE_PATH}
         code = CORE.replace("high - low", "high + low") if name == "bug_is_elsewhere" else BUGGY
         branches.append(TaskBranch(PREFIX + name, {CORE_PATH: code.encode()}, tuple(sorted(removed))))
     recipe = ImageRecipe(IMAGE_NAME, "gauge", "1.0", sdist, sha256_file(sdist), ".", tuple(branches))
@@ -183,6 +199,38 @@ def test_each_kind_of_wrong_task_has_its_own_reason(tmp_path: Path, rooms: TaskR
         assert "the bug's patch cannot be reversed" in (by_key[name, Patch.GOLD, 0].error or "")
         assert by_key[name, Patch.GOLD, 0].failed is None, "no test ran"
     assert "lacks tests/test_absent.py" in (by_key["no_such_file", Patch.EMPTY, 0].error or "")
+    for name in ("doctest_passes", "doctest_fails"):
+        assert f"its bug is in {CORE_PATH}, which grades it as well" in (
+            by_key[name, Patch.GOLD, 0].error or ""
+        )
+    assert "has no FAIL_TO_PASS test" in (by_key["no_fail_to_pass", Patch.GOLD, 1].error or "")
+
+
+class EveryFile(ImageTests):
+    """Plans with all files of a task's tests, whichever decide, as SWE-smith's harness puts them all back."""
+
+    def plan(self, task: RolloutTask, image: Revisions, grade: Grade) -> TestPlan:
+        return replace(super().plan(task, image, grade), paths=task.test_files, test_files=task.test_files)
+
+
+@pytest.mark.parametrize("plans", [ImageTests(), EveryFile()], ids=["image", "every file"])
+def test_a_doctest_that_does_not_decide_does_not_keep_its_file_from_repair(
+    tmp_path: Path, images: Path, plans: ImageTests
+) -> None:
+    """Where the doctest decides, its file is what a patch may not change, and the task is refused."""
+    narrow = TaskRooms(
+        BwrapRoom(images, TESTBED_PYTHON), plans, timeout_s=30, scratch=tmp_path, grade=Grade.FAIL_TO_PASS
+    )
+    buggy = _task("doctest_passes")
+    shard = write_release(tmp_path / "a.parquet", *TASKS)
+    records = run(shard, narrow, tmp_path / "log.jsonl", ["doctest_passes", "doctest_fails"], runs=1)
+    assert verdicts(records, 1) == {PREFIX + "doctest_passes": None, PREFIX + "doctest_fails": "grader_error"}
+    with narrow.workspace(buggy.task) as workspace:
+        edit = f"sed -i 's/>>> span(0, 3)/>>> 3/; s/high - low/3/' {CORE_PATH} && echo x > tests/test_span.py"
+        assert workspace.execute(edit, 60).returncode == 0
+        assert decide(buggy.task, narrow.test(buggy.task, workspace.diff())) is Outcome.UNSOLVED
+    with pytest.raises(GraderError, match="which grades it as well"):
+        local_rooms(images, timeout_s=30, scratch=tmp_path).test(buggy.task, b"")
 
 
 def test_only_the_tests_that_decide_have_to_pass(tmp_path: Path, rooms: TaskRooms, images: Path) -> None:

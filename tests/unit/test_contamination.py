@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from lightning_smith.evaluation.contamination import edits, find_overlaps, overlapping_tasks, real_repository
 from lightning_smith.probe.split import changes
 from lightning_smith.rollout.diff import choose_parts
+from lightning_smith.rollout.task import Grade
 from lightning_smith.tasks.filters import bug_in_tests, overlap
 from lightning_smith.tasks.patches import UnreadablePatchError, edited_files, split_diff
 
@@ -93,19 +94,27 @@ def test_any_text_gives_files_or_is_refused(text: str) -> None:
         assert edited_files(text)
 
 
-def batch(*rows: tuple[str, list[str]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"patch": p, "FAIL_TO_PASS": tests} for p, tests in rows])
-
-
-def test_a_bug_in_a_test_file_is_dropped() -> None:
-    rows = batch(
-        (patch("pkg/a.py"), ["tests/test_a.py::test_x"]),
-        (patch("pkg/a.py", "tests/test_a.py"), ["tests/test_a.py::test_x[a::b]"]),
-        (patch("tests/test_other.py"), ["tests/test_a.py::test_x"]),
-        (patch("a_test.go"), ["TestX/y"]),
-        ("no patch", ["tests/test_a.py::test_x"]),
-    )
-    assert bug_in_tests.reasons(rows) == [None, "bug_in_test_file", None, None, "unreadable_patch"]
+@pytest.mark.parametrize(
+    ("edited", "fails", "passes", "narrow", "all_tests"),
+    [
+        (["pkg/a.py"], ["tests/test_a.py::test_x"], ["tests/test_b.py::test_y"], None, None),
+        (["pkg/a.py", "test_a.py"], ["test_a.py::test_x[a::b]"], [], "bug_in_test_file", "bug_in_test_file"),
+        (["pkg/a.py"], ["pkg/a.py::pkg.a.f"], [], "bug_in_test_file", "bug_in_test_file"),
+        (["pkg/a.py"], ["tests/test_a.py::test_x"], ["pkg/a.py::pkg.a.f"], None, "bug_in_test_file"),
+        (["pkg/a.py"], ["tests/test_a.py::test_x"], ["pkg/b.py::pkg.b.f"], None, None),
+        (["tests/helper.py"], ["tests/a/test_a.py::test_x"], [], "bug_in_test_file", "bug_in_test_file"),
+        (["checks/helper.py"], ["checks/test_a.py::test_x"], [], None, None),
+        (["a_test.go"], ["TestX/y"], ["TestX/z"], None, None),
+        ([], ["tests/test_a.py::test_x"], [], "unreadable_patch", "unreadable_patch"),
+    ],
+)
+def test_a_bug_in_a_file_that_grades_it_is_dropped(
+    edited: list[str], fails: list[str], passes: list[str], narrow: str | None, all_tests: str | None
+) -> None:
+    row = {"patch": patch(*edited) or "no patch", "FAIL_TO_PASS": fails, "PASS_TO_PASS": passes}
+    batch = pa.RecordBatch.from_pylist([row])
+    found = [bug_in_tests.reasons(batch, grade) for grade in (Grade.FAIL_TO_PASS, Grade.ALL)]
+    assert found == [[narrow], [all_tests]]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from swe_smith_rows import IMAGE, load_script, make_row, write_shard
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl
+from lightning_smith.rollout.task import Grade
 from lightning_smith.tasks.columns import SCHEMA, read_tasks
-from lightning_smith.tasks.filters import branch, bug_in_tests, overlap, statement, test_count
+from lightning_smith.tasks.filters import branch, bug_in_tests, fail_to_pass, overlap, statement, test_count
 from lightning_smith.tasks.filters.decisions import Decisions, decide, read_decisions, write_decisions
 from lightning_smith.tasks.funnel import (
     FilterTotal,
@@ -32,6 +33,8 @@ from lightning_smith.tasks.funnel import (
 )
 
 PUBLISHED = (statement.NAME, branch.NAME, test_count.NAME)
+GRADABLE = (fail_to_pass.NAME, bug_in_tests.NAME)
+"""What the chain drops after the published filters."""
 UNICODE_ROWS = Path(__file__).parent.parent / "data" / "unicode_line_ends.jsonl"
 FAST = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -253,7 +256,10 @@ def test_each_switched_on_filter_partitions_its_input_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, release: list[Any], data: st.DataObject
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
-    rows = [make_row(number, patch=patch) for number, (patch, _) in enumerate(release)]
+    rows = [
+        make_row(number, patch=patch, FAIL_TO_PASS=["t.py::a"] * (number % 3))
+        for number, (patch, _) in enumerate(release)
+    ]
     shared = {row["instance_id"]: kind for row, (_, kind) in zip(rows, release, strict=True) if kind}
     before = Decisions(
         "statement", {row["instance_id"]: data.draw(st.sampled_from([None, "empty"])) for row in rows}
@@ -265,13 +271,13 @@ def test_each_switched_on_filter_partitions_its_input_in_any_order(
         write_shard(folder / f"{n}.parquet", part) for n, part in enumerate((shuffled[:cut], shuffled[cut:]))
     ]
     for module, reasons in (
-        (bug_in_tests, bug_in_tests.reasons),
+        (bug_in_tests, partial(bug_in_tests.reasons, grade=Grade.ALL)),
+        (fail_to_pass, fail_to_pass.reasons),
         (overlap, partial(overlap.reasons, overlapping=shared, level="file")),
         (overlap, partial(overlap.reasons, overlapping=shared, level="repository")),
     ):
-        first, second = (
-            decide(module.NAME, shards, module.COLUMNS, reasons, before) for shards in (whole, parts)
-        )
+        columns = bug_in_tests.columns(Grade.ALL) if module is bug_in_tests else module.COLUMNS
+        first, second = (decide(module.NAME, shards, columns, reasons, before) for shards in (whole, parts))
         assert first == second
         assert set(first.reasons) == before.kept
         assert len(first.kept) + first.dropped == len(before.kept)
@@ -368,15 +374,21 @@ def test_absent_files_and_unwritable_ids_are_told(tmp_path: Path) -> None:
 
 
 def test_the_scripts_from_shards_to_candidates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [make_row(1), make_row(2, problem_statement=" "), make_row(3)]
+    doctest = {"patch": "--- a/t.py\n+++ b/t.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"}
+    rows = [make_row(1), make_row(2, problem_statement=" "), make_row(3), make_row(4, FAIL_TO_PASS=[])]
+    rows += [make_row(5, **doctest), make_row(6, FAIL_TO_PASS=["x.py::a"], **doctest)]
     folder = tmp_path / "da ta é"
     shards = [
         str(write_shard(folder / "raw" / "train-00000-of-00002.parquet", rows[:2])),
         str(write_shard(folder / "raw" / "train-00001-of-00002.parquet", rows[2:])),
     ]
-    listed = {"image_name": IMAGE, "digest": "sha256:0", "branches": [row["instance_id"] for row in rows[:2]]}
+    listed = {
+        "image_name": IMAGE,
+        "digest": "sha256:0",
+        "branches": [row["instance_id"] for row in (*rows[:2], *rows[3:])],
+    }
     (folder / "branches.json").write_text(json.dumps(listed))
-    out = {name: str(folder / "filters" / f"{name}.tsv") for name in PUBLISHED}
+    out = {name: str(folder / "filters" / f"{name}.tsv") for name in PUBLISHED + GRADABLE}
     shared = ["--shards", *shards]
     load_script("filter_statement").main([*shared, "--out", out["statement"]])
     branches = ["--branches", str(folder / "branches.json")]
@@ -384,7 +396,27 @@ def test_the_scripts_from_shards_to_candidates(tmp_path: Path, capsys: pytest.Ca
     load_script("filter_branch").main(step)
     step = [*shared, "--previous", out["branch"], "--limit", "200", "--out", out["test_count"]]
     load_script("filter_test_count").main(step)
+    step = [*shared, "--previous", out["test_count"], "--out", out["fail_to_pass"]]
+    load_script("filter_fail_to_pass").main(step)
+    step = [
+        *shared,
+        "--previous",
+        out["fail_to_pass"],
+        "--grade",
+        "fail_to_pass",
+        "--out",
+        out["bug_in_tests"],
+    ]
+    load_script("filter_bug_in_tests").main(step)
     results = ["--funnel", str(folder / "funnel.tsv"), "--candidates", str(folder / "candidates.parquet")]
     load_script("collect_candidates").main([*shared, "--decisions", *out.values(), *results])
-    assert pq.read_table(folder / "candidates.parquet").to_pylist() == rows[:1]
-    assert "filter branch: 2 rows, 1 kept, 1 not_in_image" in capsys.readouterr().out
+    assert pq.read_table(folder / "candidates.parquet").to_pylist() == [rows[0], rows[5]]
+    said = capsys.readouterr().out
+    assert "filter branch: 5 rows, 4 kept, 1 not_in_image" in said
+    assert "filter bug_in_tests: 3 rows, 2 kept, 1 bug_in_test_file" in said
+    ledger = read_funnel(folder / "funnel.tsv")
+    assert [(row.reason, row.dropped) for row in ledger if row.filter in GRADABLE] == [
+        ("no_fail_to_pass", 1), ("unreadable_patch", 0), ("bug_in_test_file", 1),
+    ]  # fmt: skip
+    published = [total for total in totals(ledger) if total.filter in PUBLISHED]
+    assert [total.dropped for total in published] == [1, 1, 0], "as if the rows after them were not there"

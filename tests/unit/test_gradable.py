@@ -44,7 +44,6 @@ def test_each_reason() -> None:
         make_row(1),
         make_row(2, repo="swesmith/new", image_name="x"),
         make_row(3, repo="swesmith/go", image_name="y"),
-        make_row(4, FAIL_TO_PASS=[]),
         make_row(5, PASS_TO_PASS=[]),
         make_row(6, PASS_TO_PASS=["t.py::b", "t.py::c[x"]),
         make_row(7, FAIL_TO_PASS=["t.py::p[a - b]"]),
@@ -55,11 +54,11 @@ def test_each_reason() -> None:
         for profile in (PROFILE, Profile("swesmith/new", "x"), Profile("swesmith/go", "y", "go"))
     }
     assert reasons(batch_of(rows), profiles, odd) == [
-        None, "no_profile", "not_python", "no_fail_to_pass", None, "odd_test_id", None, "odd_test_id",
+        None, "no_profile", "not_python", None, "odd_test_id", None, "odd_test_id",
     ]  # fmt: skip
     judged = judge(batch_of(rows), profiles, odd)
-    assert judged[5] == Judgement("odd_test_id", "t.py::c[x", "its parameters are cut off")
-    assert judged[7].test == "t.py::p[a] - b]"
+    assert judged[4] == Judgement("odd_test_id", "t.py::c[x", "its parameters are cut off")
+    assert judged[6].test == "t.py::p[a] - b]"
     with pytest.raises(UserError, match=r"the table of profiles lacks swesmith/acme__widget.0badcafe with"):
         reasons(batch_of(rows), {}, odd)
 
@@ -116,8 +115,6 @@ def test_the_short_cut_for_plain_ids_changes_no_verdict(release: list[Any]) -> N
     rows = [make_row(i, FAIL_TO_PASS=f, PASS_TO_PASS=p) for i, (f, p) in enumerate(release)]
 
     def expected(fails: list[str], passes: list[str]) -> str | None:
-        if not fails:
-            return "no_fail_to_pass"
         tests = fails + passes
         bad = any(odd(PROFILE, test) is not None or shadowing(test, tests) is not None for test in tests)
         return "odd_test_id" if bad else None
@@ -126,7 +123,7 @@ def test_the_short_cut_for_plain_ids_changes_no_verdict(release: list[Any]) -> N
 
 
 def test_it_has_rows_of_its_own_in_the_ledger(tmp_path: Path) -> None:
-    rows = [make_row(1), make_row(2, FAIL_TO_PASS=[]), make_row(3, FAIL_TO_PASS=["t.py::p[x"])]
+    rows = [make_row(1), make_row(3, FAIL_TO_PASS=["t.py::p[x"])]
     shard = write_shard(tmp_path / "a.parquet", rows)
     before = Decisions("test_count", {row["instance_id"]: None for row in rows})
     decisions = decide(
@@ -138,7 +135,7 @@ def test_it_has_rows_of_its_own_in_the_ledger(tmp_path: Path) -> None:
     )
     ledger = funnel_rows(release_ids([shard]), [before, decisions])
     assert [(row.kept, row.dropped, row.reason) for row in ledger[2:]] == [
-        (3, 0, "no_profile"), (3, 0, "not_python"), (2, 1, "no_fail_to_pass"), (1, 1, "odd_test_id"),
+        (2, 0, "no_profile"), (2, 0, "not_python"), (1, 1, "odd_test_id"),
     ]  # fmt: skip
 
 
@@ -192,7 +189,6 @@ def test_the_scripts_with_swesmiths_registry(tmp_path: Path) -> None:
         real_row(5, slugify, FAIL_TO_PASS=["test_a (__main__.T)"], PASS_TO_PASS=["test.py::test_b"]),
         real_row(6, go, FAIL_TO_PASS=["TestA"]),
         real_row(7, "swesmith/nobody__nothing.00000000"),
-        real_row(8, moto, FAIL_TO_PASS=[]),
     ]
     shard = write_shard(tmp_path / "train-00000-of-00001.parquet", rows)
     write_decisions(
@@ -212,10 +208,10 @@ def test_the_scripts_with_swesmiths_registry(tmp_path: Path) -> None:
         *("--previous", str(tmp_path / "test_count.tsv"), "--profiles", str(table)),
         *("--odd", str(odd_ids), "--out", str(out)),
     )
-    assert "8 rows, 3 kept, 1 no_fail_to_pass, 1 no_profile, 1 not_python, 2 odd_test_id" in printed
+    assert "7 rows, 3 kept, 1 no_profile, 1 not_python, 2 odd_test_id" in printed
     found = read_decisions(out).reasons
     assert [found[row["instance_id"]] for row in rows] == [
-        None, "odd_test_id", None, None, "odd_test_id", "not_python", "no_profile", "no_fail_to_pass",
+        None, "odd_test_id", None, None, "odd_test_id", "not_python", "no_profile",
     ]  # fmt: skip
     named = {row["instance_id"]: row["test"] for row in read_jsonl(odd_ids)}
     assert named == {

@@ -13,6 +13,7 @@ from swe_smith_rows import make_row, write_shard
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.contamination import edits, find_overlaps, real_repository
+from lightning_smith.rollout.task import Grade
 from lightning_smith.tasks.columns import SCHEMA, check_schema, read_tasks
 from lightning_smith.tasks.filters import branch, bug_in_tests, overlap, statement, test_count
 from lightning_smith.tasks.filters.decisions import decide
@@ -42,7 +43,7 @@ def test_a_real_row_through_every_filter(tmp_path: Path) -> None:
     assert statement.reasons(batch) == [None]
     assert test_count.reasons(batch, 200) == [None]
     assert test_count.reasons(batch, 2) == ["too_many_tests"]
-    assert bug_in_tests.reasons(batch) == [None]
+    assert bug_in_tests.reasons(batch, Grade.ALL) == [None]
     assert branch.reasons(batch, {row["image_name"]: {row["instance_id"]}}) == [None]
     found = count_release([shard])
     assert found.counts["rows"] == 1 and found.repositories_by_language == {"Python": 1}

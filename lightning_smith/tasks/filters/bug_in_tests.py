@@ -1,39 +1,41 @@
-"""Drops rows whose bug lies in a file that grades them: the harness restores that file, so nothing can repair it.
+"""Drops rows whose bug lies in a file that grades them: the grader puts that file back, so nothing can repair it.
 
-Also rows whose patch cannot be read, since nothing can be said about them. Off in the published configuration.
+Such a file may be one of sources that holds a doctest. Which tests grade a row is `agent.grade`. Also drops rows whose
+patch cannot be read, since nothing can be said about them. The published recipe has no such filter; its own run before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
+from lightning_smith.rollout.protection import unrepairable
+from lightning_smith.rollout.task import Grade, file_of
 from lightning_smith.tasks.patches import UnreadablePatchError, edited_files
 
 NAME = "bug_in_tests"
-COLUMNS = ("patch", "FAIL_TO_PASS")
 IN_TEST_FILE = "bug_in_test_file"
 UNREADABLE = "unreadable_patch"
 REASONS = (UNREADABLE, IN_TEST_FILE)
 
 
-def reasons(batch: pa.RecordBatch) -> list[str | None]:
+def columns(grade: Grade) -> tuple[str, ...]:
+    """What `reasons` reads: of PASS_TO_PASS only tests in the files of FAIL_TO_PASS decide, or all."""
+    return ("patch", "FAIL_TO_PASS", *(("PASS_TO_PASS",) if grade is Grade.ALL else ()))
+
+
+def reasons(batch: pa.RecordBatch, grade: Grade) -> list[str | None]:
     """One of REASONS for each row to drop, None for each to keep."""
-    patches, tests = (batch.column(name).to_pylist() for name in COLUMNS)
-    return [why_dropped(patch, ids) for patch, ids in zip(patches, tests, strict=True)]
+    rows = zip(*(batch.column(name).to_pylist() for name in columns(grade)), strict=True)
+    return [why_dropped(patch, *tests) for patch, *tests in rows]
 
 
-def why_dropped(patch: str, fail_to_pass: list[str]) -> str | None:
-    """The reason to drop a row with this patch and these tests."""
+def why_dropped(patch: str, *tests: Sequence[str]) -> str | None:
+    """The reason to drop a row with this patch, whose tests that decide are in the files of these."""
     try:
         edited = edited_files(patch)
     except UnreadablePatchError:
         return UNREADABLE
-    return IN_TEST_FILE if edited & {test_file(test) for test in fail_to_pass} else None
-
-
-def test_file(test: str) -> str:
-    """The file of a pytest id: what stands before the first `::`; an id without one is its own."""
-    return test.partition("::")[0]
-
-
-test_file.__test__ = False  # pytest would take it for a test
+    files = {file_of(test) for ids in tests for test in ids}
+    return IN_TEST_FILE if unrepairable(edited, files) else None

@@ -24,11 +24,9 @@ NO_PROFILE = "no_profile"
 """SWE-smith does not say how the repository's tests are run."""
 NOT_PYTHON = "not_python"
 """The workspaces and graders of the published recipe are Python's."""
-NO_FAIL_TO_PASS = "no_fail_to_pass"
-"""No test tells the bug from its repair."""
 ODD_TEST_ID = "odd_test_id"
 """The profile's own parser does not read one of its ids back from a log."""
-REASONS = (NO_PROFILE, NOT_PYTHON, NO_FAIL_TO_PASS, ODD_TEST_ID)
+REASONS = (NO_PROFILE, NOT_PYTHON, ODD_TEST_ID)
 
 OddReason = Callable[[Profile, str], str | None]
 """Why an id cannot be graded under a profile, or None."""
@@ -67,7 +65,6 @@ def reasons(
 def judge(batch: pa.RecordBatch, profiles: Mapping[ProfileKey, Profile], odd: OddReason) -> list[Judgement]:
     """A judgement for each row. Raises UserError for a repository that the table of profiles lacks."""
     lists = [batch.column(name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")]
-    lengths = lists[0].value_lengths().to_pylist()
     special = special_ids(lists, batch.num_rows)
     judged: list[Judgement] = []
     for row, key in enumerate(zip(*(batch.column(name).to_pylist() for name in COLUMNS[:2]), strict=True)):
@@ -78,8 +75,6 @@ def judge(batch: pa.RecordBatch, profiles: Mapping[ProfileKey, Profile], odd: Od
             judged.append(Judgement(NO_PROFILE))
         elif profile.language != PYTHON:
             judged.append(Judgement(NOT_PYTHON))
-        elif not lengths[row]:
-            judged.append(Judgement(NO_FAIL_TO_PASS))
         else:
             pytest = bool(profile.line_forms) and PYTEST_FORMS.issuperset(profile.line_forms)
             tests = special[row] if pytest else _all_tests(lists, row)

@@ -1,0 +1,15 @@
+"""Filter: drop rows without a FAIL_TO_PASS test."""
+
+from __future__ import annotations
+
+from lightning_smith.errors import run_script
+from lightning_smith.tasks.filters import fail_to_pass
+from lightning_smith.tasks.filters.run import run_row_filter
+
+
+def main(argv: list[str] | None = None) -> None:
+    run_row_filter(fail_to_pass, __doc__, argv)
+
+
+if __name__ == "__main__":
+    run_script(main)
