@@ -56,7 +56,7 @@ def quoted_patch(*lines: str) -> str:
 def test_a_name_that_git_quotes_is_the_same_for_every_reader(lines: tuple[str, ...]) -> None:
     text, name = quoted_patch(*lines), "tests/Prüfung eins.py"
     assert edited_files(text) == {name}
-    assert bug_in_tests.reasons(batch((text, [f"{name}::test_x"]))) == ["bug_in_test_file"]
+    assert bug_in_tests.why_dropped(text, [f"{name}::test_x"]) == "bug_in_test_file"
     evaluation = edits("b", "acme/widget", patch(name))
     (found,) = find_overlaps([edits("a", "swesmith/acme__widget.0badcafe", text)], [evaluation])
     assert (found.shared_files, found.on_shared_files) == ((name,), ("a",))
