@@ -15,6 +15,7 @@ from lightning_smith.evaluation.contamination import (
     read_overlaps,
     write_overlaps,
 )
+from lightning_smith.report.data_table import render_data_table
 from lightning_smith.tasks.describe import DataFile, describe_data
 from lightning_smith.tasks.funnel import FunnelRow, write_funnel
 
@@ -55,6 +56,15 @@ def test_counts_files_and_both_readings() -> None:
     assert f"| candidates.parquet | 99 | {'cd' * 32} |" in text
     assert "| pydata/xarray | 22 | 12 | 1 | 3 |" in text
     assert "Not the configured release" not in text
+
+
+def test_bars_in_reasons_and_names_stay_in_their_cells() -> None:
+    """On both pages: a reason may quote what it found, and a repository may be called anything."""
+    funnel = [FunnelRow("release", 3, 0, "-"), FunnelRow("gradable", 2, 1, "test id a[x|y]")]
+    overlap = [("o/a|b", "1", "2", "3", "4")]
+    for text in (page(funnel=funnel, overlap=overlap), render_data_table("Data", funnel, overlap)):
+        assert r"| gradable | 2 | 1 | test id a[x\|y] |" in text
+        assert r"| o/a\|b | 1 | 2 | 3 | 4 |" in text
 
 
 def test_a_release_that_differs_says_so() -> None:
