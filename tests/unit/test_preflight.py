@@ -42,6 +42,18 @@ def test_every_configuration_in_the_repository_is_valid(overlay: Path) -> None:
     assert active_recipes(merged)
 
 
+@pytest.mark.parametrize(
+    "path", [ROOT / "config.yaml", *(ROOT / "config").glob("*.yaml")], ids=lambda path: path.stem
+)
+def test_no_two_recipes_share_a_mapping(path: Path) -> None:
+    """Snakemake lays an overlay over the loaded objects: one that two recipes have would change in both."""
+    recipes = yaml.safe_load(path.read_text()).get("recipes") or {}
+    mappings = [
+        value for recipe in recipes.values() if recipe for value in recipe.values() if isinstance(value, dict)
+    ]
+    assert len({id(value) for value in mappings}) == len(mappings)
+
+
 def test_the_published_configuration_is_the_published_experiment() -> None:
     check_schema(PUBLISHED, SCHEMA)
     check_references(PUBLISHED)
