@@ -28,9 +28,7 @@ def release_expectations(wildcards):
         for name in counted
         if release[name] is not None
     ]
-    return " ".join(
-        [*flags, *(["--allow-other-counts"] if release["allow_other_counts"] else [])]
-    )
+    return " ".join([*flags, "--allow-other", *release["allow_other_counts"]])
 
 
 rule download_shard:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lightning_smith.errors import run_script
 from lightning_smith.files import write_json
-from lightning_smith.tasks.release_counts import describe_release
+from lightning_smith.tasks.release_counts import COUNTED, describe_release
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -17,7 +17,13 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--rows", type=int, default=-1, help="rows that it must have; -1 (the default): any number")
     add("--empty-statements", type=int, default=-1, help="null, empty and blank statements; -1: any number")
     add("--images", type=int, default=-1, help="images that its rows name; -1: any number")
-    add("--allow-other-counts", action="store_true", help="record differences instead of refusing them")
+    add(
+        "--allow-other",
+        nargs="*",
+        default=[],
+        choices=COUNTED,
+        help="counts that may differ: recorded, not refused",
+    )
     add("--out", type=Path, required=True, help="JSON: counts, expected, differences")
     return parser.parse_args(argv)
 
@@ -26,7 +32,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     given = {"rows": args.rows, "empty_statements": args.empty_statements, "images": args.images}
     expected = {name: None if value < 0 else value for name, value in given.items()}
-    release = describe_release(args.shards, expected, allow_other=args.allow_other_counts)
+    release = describe_release(args.shards, expected, allow_other=args.allow_other)
     write_json(args.out, release)
     print(", ".join(f"{count} {name.replace('_', ' ')}" for name, count in release["counts"].items()))
     for difference in release["differences"]:

@@ -96,7 +96,7 @@ def _differences(differences: Sequence[str]) -> list[str]:
         return []
     return [
         "",
-        f"**Not the configured release**: {', '.join(differences)}. The run went on as it was told to.",
+        f"**Other counts than configured**: {', '.join(differences)}. The run went on, since `release.allow_other_counts` names them.",
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,6 +13,9 @@ from lightning_smith.images.names import image_key
 from lightning_smith.tasks.columns import iter_batches
 from lightning_smith.tasks.filters import statement
 from lightning_smith.tasks.patches import split_diff
+
+COUNTED = ("rows", "empty_statements", "images")
+"""Counts of which the configuration says what they must be."""
 
 EMPTY = (statement.NULL, statement.EMPTY, statement.WHITESPACE)
 """What the published count of empty statements takes together: `not (text or "").strip()`."""
@@ -96,22 +99,23 @@ def differences(found: Mapping[str, int], expected: Mapping[str, int | None]) ->
 
 
 def describe_release(
-    shards: Iterable[Path], expected: Mapping[str, int | None], *, allow_other: bool
+    shards: Iterable[Path], expected: Mapping[str, int | None], *, allow_other: Collection[str]
 ) -> dict[str, Any]:
     """Counts of a release and how they differ from the expected ones.
 
-    Raises UserError naming found and expected counts if they differ, unless `allow_other`.
+    Raises UserError naming found and expected counts if one differs that is not in `allow_other`.
     """
     found = count_release(shards)
-    differing = differences(found.counts, expected)
-    if differing and not allow_other:
+    refused = {name: wanted for name, wanted in expected.items() if name not in allow_other}
+    if differing := differences(found.counts, refused):
         raise UserError(
             f"the release has {', '.join(differing)}: it is another revision than release.revision in config.yaml "
-            "says, or set release.allow_other_counts to true to go on with it, which data/release.json then records"
+            f"says, or name what may differ in release.allow_other_counts ({', '.join(COUNTED)}), which "
+            "{data}/release.json then records"
         )
     return {
         "counts": found.counts,
         "repositories_by_language": found.repositories_by_language,
         "expected": dict(expected),
-        "differences": differing,
+        "differences": differences(found.counts, expected),
     }

@@ -63,6 +63,12 @@ def test_a_killed_run_goes_on_and_a_living_one_holds_its_folder(workflow: Workfl
     wait_for(lambda: lines(lives()) >= 4 or unserved.poll() is not None, 300, "four rollouts")
     kill_service(workflow, unserved, POLICY, "policy", "unserved.log")
 
+    stopped = workflow.start("probe", log="stopped.log")
+    wait_for(lambda: lines(lives()) >= 8 or stopped.poll() is not None, 300, "eight rollouts")
+    stopped.terminate()  # this process alone: its stage has services and rollouts
+    assert stopped.wait(timeout=45) == 1, (workflow.folder / "stopped.log").read_text()[-2000:]
+    assert not psutil.wait_procs(workflow.processes(), timeout=10)[1]
+
     first = workflow.start("probe")
     wait_for(lambda: lines(lives()) >= 12 or first.poll() is not None, 300, "more rollouts")
     assert first.poll() is None, (workflow.folder / "run.log").read_text()[-2000:]

@@ -55,7 +55,7 @@ def test_counts_files_and_both_readings() -> None:
     assert f"| train-00000.parquet | 1,234,567 | {'ab' * 32} |" in text
     assert f"| candidates.parquet | 99 | {'cd' * 32} |" in text
     assert "| pydata/xarray | 22 | 12 | 1 | 3 |" in text
-    assert "Not the configured release" not in text
+    assert "Other counts than configured" not in text
 
 
 def test_bars_in_reasons_and_names_stay_in_their_cells() -> None:
@@ -69,7 +69,7 @@ def test_bars_in_reasons_and_names_stay_in_their_cells() -> None:
 
 def test_a_release_that_differs_says_so() -> None:
     release = {**RELEASE, "differences": ["222 images instead of 221"]}
-    assert "**Not the configured release**: 222 images instead of 221." in page(release=release)
+    assert "**Other counts than configured**: 222 images instead of 221." in page(release=release)
 
 
 def test_no_overlap() -> None:
