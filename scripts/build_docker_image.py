@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.files import write_json
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.miniature import Builder
 from lightning_smith.images.options import add_options, tools
+from lightning_smith.provenance import write_manifest
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
     with tools(args, 1) as found:
         base = found.puller.pull(args.base).found
         about = Builder(found.daemon, base, args.testbed, args.out.parent).build(LocalImage.open(args.image))
-    write_json(args.out, about)
+    write_manifest(args.out, about)
     print(f"{about['image_name']}: {about['image']['id']}")
 
 

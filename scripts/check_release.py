@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.files import write_json
+from lightning_smith.provenance import write_manifest
 from lightning_smith.tasks.release_counts import COUNTED, describe_release
 
 
@@ -33,7 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     given = {"rows": args.rows, "empty_statements": args.empty_statements, "images": args.images}
     expected = {name: None if value < 0 else value for name, value in given.items()}
     release = describe_release(args.shards, expected, allow_other=args.allow_other)
-    write_json(args.out, release)
+    write_manifest(args.out, release)
     print(", ".join(f"{count} {name.replace('_', ' ')}" for name, count in release["counts"].items()))
     for difference in release["differences"]:
         print(f"warning: {difference}")

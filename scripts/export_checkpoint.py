@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import read_json, write_json
+from lightning_smith.files import read_json
 from lightning_smith.mini.conversation import SYSTEM_PROMPT, problem_statement
+from lightning_smith.provenance import write_manifest
 from lightning_smith.training.checkpoint import describe_files
 from lightning_smith.training.export import export_checkpoint
 
@@ -58,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
             f"{checkpoint} does not hold the files that {args.manifest} lists: delete it and train again"
         )
     proof = export_checkpoint(checkpoint, args.model, args.export, PROMPTS)
-    write_json(
+    write_manifest(
         args.out,
         {
             "recipe": trained["recipe"],

@@ -14,6 +14,7 @@ from lightning_smith.evaluation.predictions import choose_tasks, read_tasks
 from lightning_smith.evaluation.sandbox import SandboxExecutor
 from lightning_smith.files import sha256_file
 from lightning_smith.process import exit_when_orphaned, stage_lock
+from lightning_smith.provenance import code_version
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.kinds import open_room
 
@@ -64,6 +65,7 @@ def main(argv: list[str] | None = None) -> None:
     """Grade and say what came out."""
     args = parse_args(argv)
     exit_when_orphaned()
+    code_version()  # now: the checkout may change while this runs
     tasks = read_tasks(args.tasks)
     executor = SandboxExecutor(
         open_room(args.harness, args.images, args.testbed_python),

@@ -15,6 +15,7 @@ from lightning_smith.evaluation.predictions import choose_tasks, read_tasks
 from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.probe.run import folder_revision
 from lightning_smith.process import exit_when_orphaned, stage_lock
+from lightning_smith.provenance import code_version
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -61,6 +62,7 @@ def main(argv: list[str] | None = None) -> None:
     """Choose the tasks, run them and say what came out."""
     args = parse_args(argv)
     exit_when_orphaned()
+    code_version()  # now: the checkout may change while this runs
     tasks = choose_tasks(read_tasks(args.tasks), args.instances or None, args.seed)
     settings = PredictSettings(
         dataset=args.dataset,

@@ -10,11 +10,12 @@ import json
 from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.files import write_json, write_jsonl
+from lightning_smith.files import write_jsonl
 from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.probe.rows import read_ids
 from lightning_smith.probe.run import ProbeSettings, draw_tasks, folder_revision, run_probe
 from lightning_smith.process import exit_when_orphaned, stage_lock
+from lightning_smith.provenance import code_version, write_manifest
 from lightning_smith.rollout.stage import AgentSettings
 
 
@@ -67,6 +68,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     exit_when_orphaned()
+    code_version()  # now: the checkout may change while this runs
     with stage_lock(args.work, "probe"):
         policy = PolicyServer(
             model_dir=args.model,
@@ -92,7 +94,7 @@ def main(argv: list[str] | None = None) -> None:
         )
         tasks = draw_tasks(read_ids(args.tasks), args.count or None, args.seed)[args.shard :: args.shards]
         records = run_probe(settings, tasks)
-        write_json(args.out.with_suffix(".settings.json"), settings.deciding())
+        write_manifest(args.out.with_suffix(".settings.json"), settings.deciding())
         write_jsonl(args.out, (record.to_dict() for record in records))
         solved = sum(record.reward == 1.0 for record in records)
         print(f"{len(records)} rollouts of {len(tasks)} tasks, {solved} solved, in {args.out}")

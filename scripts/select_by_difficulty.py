@@ -9,8 +9,9 @@ import argparse
 from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.files import read_jsonl, write_atomic, write_json
+from lightning_smith.files import read_jsonl, write_atomic
 from lightning_smith.probe.select import DIFFICULTIES, Difficulty, judge_all, refuse_lost, select
+from lightning_smith.provenance import write_manifest
 from lightning_smith.rollout.outcome import RolloutRecord
 
 COLUMNS = ("instance_id", "difficulty", "solved", "valid", "rollouts", "chosen")
@@ -56,7 +57,7 @@ def main(argv: list[str] | None = None) -> None:
         seed=args.seed,
     )
     rows = [COLUMNS, *([str(row[name]) for name in COLUMNS] for row in selection.rows())]
-    write_json(args.summary, selection.summary())
+    write_manifest(args.summary, selection.summary())
     write_atomic(args.out, "".join("\t".join(row) + "\n" for row in rows))
     for side, counts in (
         ("train", selection.summary()["train"]),

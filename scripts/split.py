@@ -6,10 +6,11 @@ import argparse
 from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import sha256_file, write_json, write_jsonl
+from lightning_smith.files import sha256_file, write_jsonl
 from lightning_smith.probe.rows import select_rows
 from lightning_smith.probe.select import Side
 from lightning_smith.probe.split import refuse_overlap, split
+from lightning_smith.provenance import write_manifest
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -48,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
     refuse_overlap(result.train, result.validation)
     write_jsonl(args.train, result.train)
     write_jsonl(args.val, result.validation)
-    write_json(
+    write_manifest(
         args.summary,
         {
             "train": {"tasks": len(result.train), "sha256": sha256_file(args.train)},

@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.files import write_json
 from lightning_smith.process import exit_when_orphaned
+from lightning_smith.provenance import code_version, write_manifest
 from lightning_smith.rollout.stage import AgentSettings
 from lightning_smith.training.recipes import parse_recipe
 
@@ -59,6 +59,7 @@ def main(argv: list[str] | None = None) -> None:
     from lightning_smith.mini.train import TrainSettings, train_segment
 
     exit_when_orphaned()
+    code_version()  # now: the checkout may change while this runs
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()
     settings = TrainSettings(
@@ -78,7 +79,7 @@ def main(argv: list[str] | None = None) -> None:
         max_rollouts=args.max_rollouts,
         retries=args.retries,
     )
-    write_json(args.out, train_segment(settings))
+    write_manifest(args.out, train_segment(settings))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from lightning_smith.evaluation.harness import (
 )
 from lightning_smith.evaluation.predictions import Prediction, read_predictions
 from lightning_smith.files import read_json, read_jsonl, sha256_file, write_json
+from lightning_smith.provenance import write_manifest
 from lightning_smith.rollout.outcome import RolloutRecord
 
 
@@ -125,7 +126,7 @@ def grade(
         "rollouts": {key: value for key, value in run.items() if key != "instance_ids"},
     }
     write_verdicts(folder / "verdicts.jsonl", verdicts)
-    write_json(folder / "counts.json", summary)
+    write_manifest(folder / "counts.json", summary)
     return summary
 
 
@@ -209,5 +210,5 @@ def control(
         "executor": settings.executor,
         "run_id": official.run_id,
     }
-    write_json(out, summary)
+    write_manifest(out, summary)
     return summary

@@ -20,11 +20,12 @@ from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.predictions import Prediction, write_predictions
-from lightning_smith.files import hash_json, sha256_file, write_atomic, write_json, write_jsonl
+from lightning_smith.files import hash_json, sha256_file, write_atomic, write_jsonl
 from lightning_smith.gateway.dispatch import AGENT_CLASS, Finished, RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged
+from lightning_smith.provenance import write_manifest
 from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.settings import settings_folder
@@ -115,7 +116,7 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
         folder = settings.out / f"sample_{sample}"
         write_jsonl(folder / "rollouts.jsonl", (record.to_dict() for record in mine))
         write_predictions(folder / "preds.jsonl", make_predictions(settings, mine, patches))
-    write_json(settings.out / "run.json", run_summary(settings, ids, dataset_sha256))
+    write_manifest(settings.out / "run.json", run_summary(settings, ids, dataset_sha256))
     return records
 
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from docker.errors import NotFound
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, write_json
+from lightning_smith.files import read_json
 from lightning_smith.images.build import TEST_COMMAND
 from lightning_smith.images.daemon import Daemon, DockerError, FoundImage
 from lightning_smith.images.docker import DockerBranches, told_command
@@ -30,6 +30,7 @@ from lightning_smith.images.names import image_key
 from lightning_smith.images.proof import agent_volume, fingerprint, probe, refuse_changes, refuse_layers
 from lightning_smith.images.pull import Puller, StoppedError, image_at
 from lightning_smith.images.push import Pusher
+from lightning_smith.provenance import write_manifest
 
 Manifest = dict[str, Any]
 
@@ -126,7 +127,7 @@ class Preparation:
             "moved_tags": moved,
             "wall_s": {name: round(seconds, 2) for name, seconds in times.items()},
         }
-        write_json(path, manifest)
+        write_manifest(path, manifest)
         return manifest
 
     def known(self, path: Path, base: FoundImage, layer: AgentLayer) -> Manifest | None:

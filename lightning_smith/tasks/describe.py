@@ -96,7 +96,8 @@ def _differences(differences: Sequence[str]) -> list[str]:
         return []
     return [
         "",
-        f"**Other counts than configured**: {', '.join(differences)}. The run went on, since `release.allow_other_counts` names them.",
+        f"**Other counts than configured**: {', '.join(differences)}. The run went on, since "
+        "`release.allow_other_counts` names them.",
     ]
 
 

@@ -12,6 +12,7 @@ import yaml
 from swe_smith_rows import make_row, write_shard
 
 from lightning_smith.errors import UserError
+from lightning_smith.provenance import version_of
 from lightning_smith.tasks.release_counts import count_release, describe_release
 
 ROOT = Path(__file__).parents[2]
@@ -120,4 +121,6 @@ def test_the_script(tmp_path: Path, shards: list[Path]) -> None:
     assert not (tmp_path / "release.json").exists()
     allowed = run("--images", "3", "--allow-other", "images")
     assert allowed.returncode == 0 and "warning: 2 images instead of 3" in allowed.stdout
-    assert json.loads((tmp_path / "release.json").read_text())["differences"] == ["2 images instead of 3"]
+    written = json.loads((tmp_path / "release.json").read_text())
+    assert written["differences"] == ["2 images instead of 3"]
+    assert written["code"] == version_of(ROOT)
