@@ -106,11 +106,20 @@ def built_images(keys):
     return [f"{WORK}/docker_images/{key}.json" for key in keys]
 
 
+def made_here(keys):
+    """The same, for rules about Docker images: refuses a configuration without them."""
+    with exit_on_user_error():
+        refuse_local(BACKENDS)
+    return built_images(keys)
+
+
 def task_images(role):
-    """What a stage waits for that runs tasks of one role; nothing where their images are pulled."""
+    """What a stage waits for that runs tasks of one role: images made here, or manifests of pulled ones."""
     if BACKENDS["images"] == "local":
         return local_images(role)
-    return built_images(image_keys(role))
+    if OF_MINIATURE:
+        return built_images(image_keys(role))
+    return lambda wildcards: manifests_of("release" if role == "train" else "verified")
 
 
 def policy_of(recipe):

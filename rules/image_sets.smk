@@ -79,7 +79,7 @@ rule prepare_images:
         plan_of("release"),
         f"{DATA}/images_release.tsv",
         # Named here too: a manifest that is missing does not make a table that exists anew.
-        lambda wildcards: manifests_of("release"),
+        lambda wildcards: manifests_as_they_are("release"),
     localrule: True
 
 
@@ -89,7 +89,7 @@ rule prepare_verified_images:
         plan_of("verified"),
         f"{DATA}/images_verified.tsv",
         # Named here too: a manifest that is missing does not make a table that exists anew.
-        lambda wildcards: manifests_of("verified"),
+        lambda wildcards: manifests_as_they_are("verified"),
     localrule: True
 
 

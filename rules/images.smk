@@ -7,7 +7,7 @@ OUTPUTS  {data}/image_names/{set}.tsv, {data}/images/{image}.json
 import shlex
 
 from lightning_smith.files import hash_json
-from lightning_smith.images.layer import harness_files
+from lightning_smith.images.layer import harness_sha256
 from lightning_smith.images.names import is_evaluation
 from lightning_smith.images.needed import choose, read_names
 from lightning_smith.images.state import ImageStates
@@ -44,6 +44,13 @@ def manifests_of(name):
     return [f"{DATA}/images/{key}.json" for key in wanted_images(name)]
 
 
+def manifests_as_they_are(name):
+    """The same, for targets about images: those that the daemon lost or altered are made again."""
+    for states in [IMAGE_STATES] + ([BUILT_STATES] if OF_MINIATURE else []):
+        states.compare(wanted_images(name))
+    return manifests_of(name)
+
+
 def plan_of(name):
     """The plan of what is wanted of a data set; another choice of images has another plan."""
     return f"{WORK}/image_plans/{name}-{hash_json(only_of(name))[:8]}.json"
@@ -57,19 +64,12 @@ def source_flags():
     return " ".join([*flags, f"--min-mb-per-s {images['min_mb_per_s']}"])
 
 
-def base_image(wildcards):
-    """What an image is made of if it is made here."""
-    with exit_on_user_error():
-        refuse_local(BACKENDS)
-    return built_images([wildcards.image])
-
-
 def certify_flags(image):
     """How many tasks of an image are graded as a part of its proof; the evaluation set has a harness of its own."""
     tasks = config["images"]["certify_tasks"] if set_of(image) == "release" else 0
     timeout = config["agent"]["grading_timeout_s"]
-    flags = f"--certify-tasks {tasks} --grading-timeout {timeout} --tests {BACKENDS['tests']} --tasks "
-    return flags + shlex.join(RAW) if tasks else ""
+    flags = f"--certify-tasks {tasks} --grading-timeout {timeout} --tests {BACKENDS['tests']}"
+    return f"{flags} --tasks {shlex.join(RAW)}" if tasks else ""
 
 
 checkpoint list_image_names:
@@ -94,7 +94,6 @@ rule agent_layer:
     """Build /opt/agent once for all images: Python, the OpenAI client, the harness."""
     input:
         lock="envs/agent/uv.lock",
-        harness=sorted(harness_files()),
     output:
         f"{WORK}/agent/layer-glibc.json",
     log:
@@ -103,6 +102,8 @@ rule agent_layer:
         machine="any",
     params:
         python=config["images"]["agent_python"],
+        # Not by time: a fresh checkout must not make every image again.
+        harness=harness_sha256(),
     message:
         "build the agent layer"
     shell:
@@ -115,7 +116,7 @@ rule prepare_image:
         layer=rules.agent_layer.output,
         state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
         smith=lambda wildcards: SMITH if certify_flags(wildcards.image) else [],
-        made=base_image,
+        made=lambda wildcards: made_here([wildcards.image]),
     output:
         f"{DATA}/images/{{image}}.json",
     log:

@@ -18,7 +18,9 @@ def docker_images_of_miniature(wildcards):
                 "only the miniature's images are built, and those of this release are pulled: run "
                 "`snakemake --profile k8s prepare_images`"
             )
-    return built_images(image_keys("train", "heldout"))
+    keys = image_keys("train", "heldout")
+    BUILT_STATES.compare(keys)
+    return built_images(keys)
 
 
 rule build_docker_image:

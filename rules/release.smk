@@ -117,14 +117,17 @@ checkpoint list_images:
         "python scripts/list_images.py --shards {input.shards:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
+def image_record(wildcards):
+    """What says that an image is there: the local one, the one that is made here, or the one that was prepared."""
+    if BACKENDS["images"] == "local":
+        return [f"{WORK}/images/{wildcards.image}/image.json"]
+    return built_images([wildcards.image]) or [f"{DATA}/images/{wildcards.image}.json"]
+
+
 rule list_branches:
     """Read the branches inside one image, without network and without starting the task."""
     input:
-        lambda wildcards: (
-            [f"{WORK}/images/{wildcards.image}/image.json"]
-            if BACKENDS["images"] == "local"
-            else built_images([wildcards.image])
-        ),
+        image_record,
     output:
         f"{DATA}/branches/{{image}}.json",
     log:

@@ -119,6 +119,11 @@ def _known(record: Path, inputs: str) -> AgentLayer | None:
     return AgentLayer(**{**about, "tar": tar})
 
 
+def harness_sha256() -> str:
+    """Hexadecimal sha256 of names and content of the harness's files."""
+    return hash_json({name: hashlib.sha256(data).hexdigest() for name, data in harness_files().items()})
+
+
 def harness_files() -> dict[str, bytes]:
     """Files of this package that `HARNESS` needs, by their path from site-packages."""
     package = Path(lightning_smith.__file__).parent

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from lightning_smith.errors import UserError
@@ -14,6 +16,7 @@ _AS_PREPARED = "as prepared\n"
 class ImageStates:
     """A file for each image that gets new content when the daemon no longer has what the image's manifest says.
 
+    Only `compare` looks, for targets about images: what was made with an image stays as it is if the image goes.
     The daemon is asked once; where none answers, nothing is known and nothing is written.
     """
 
@@ -23,16 +26,24 @@ class ImageStates:
         self._asked_ns = 0
 
     def file(self, key: str) -> str:
-        """Path of an image's file, made if it is absent."""
+        """Path of an image's file, made if it is absent: no newer than a manifest that is there, as after a move."""
         path, manifest = self._folder / f"{key}.txt", self._manifests / f"{key}.json"
         if not path.exists():
             write_atomic(path, _AS_PREPARED)
-        elif manifest.is_file() and manifest.stat().st_mtime_ns > path.stat().st_mtime_ns:
-            altered = self._altered(manifest)
-            if altered:
-                now = time.strftime("%Y-%m-%d %H:%M:%S")
-                write_atomic(path, f"{now} {', '.join(altered)}: no longer as prepared\n")
+            if manifest.is_file():
+                before = manifest.stat().st_mtime_ns - 1_000_000_000
+                os.utime(path, ns=(before, before))
         return str(path)
+
+    def compare(self, keys: Iterable[str]) -> None:
+        """Give new content to the files of images that the daemon lost or altered."""
+        for key in keys:
+            path, manifest = Path(self.file(key)), self._manifests / f"{key}.json"
+            if manifest.is_file() and manifest.stat().st_mtime_ns > path.stat().st_mtime_ns:
+                altered = self._altered(manifest)
+                if altered:
+                    now = time.strftime("%Y-%m-%d %H:%M:%S")
+                    write_atomic(path, f"{now} {', '.join(altered)}: no longer as prepared\n")
 
     def _altered(self, manifest: Path) -> list[str]:
         if not self._asked_ns:

@@ -153,7 +153,12 @@ def test_states_change_with_the_daemon_alone(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("lightning_smith.images.state._tagged", lambda: tagged)
 
     def state() -> str:
-        return Path(ImageStates(tmp_path / "states", tmp_path).file("a")).read_text()
+        states = ImageStates(tmp_path / "states", tmp_path)
+        before = Path(states.file("a")).read_text() if (tmp_path / "states/a.txt").exists() else None
+        states.compare(["a"])
+        now = Path(states.file("a")).read_text()
+        assert before in (None, now) or "no longer" in now
+        return now
 
     assert state() == "as prepared\n"
     write_json(tmp_path / "a.json", {"image": {"id": "sha256:1", "tags": ["a:openai"]}})
@@ -172,7 +177,15 @@ def test_without_a_daemon_states_stay(tmp_path: Path, monkeypatch: pytest.Monkey
     states = ImageStates(tmp_path, tmp_path)
     path = Path(states.file("a"))
     write_json(tmp_path / "a.json", {"image": {"id": "sha256:1", "tags": ["a:openai"]}})
+    states.compare(["a"])
     assert Path(states.file("a")).read_text() == "as prepared\n" and path == tmp_path / "a.txt"
+
+
+def test_a_manifest_that_was_brought_over_is_newer_than_its_state(tmp_path: Path) -> None:
+    """Else Snakemake would prepare each image again on the machine that the manifests were brought to."""
+    write_json(tmp_path / "a.json", {"image": {"id": "sha256:1", "tags": ["a:openai"]}})
+    state = Path(ImageStates(tmp_path / "states", tmp_path).file("a"))
+    assert state.stat().st_mtime < (tmp_path / "a.json").stat().st_mtime
 
 
 def test_failures_are_told_at_the_end(tmp_path: Path) -> None:

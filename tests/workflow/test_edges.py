@@ -1,0 +1,67 @@
+"""At full size everything that looks into images or runs in them waits for their preparation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from checkout import copy_checkout
+from dry_runs import dry_run
+from release_placeholders import RELEASE, VERIFIED, place_release
+
+K8S = ("--profile", "k8s")
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone in which the release has been downloaded, and its images are known."""
+    clone = copy_checkout(tmp_path_factory.mktemp("clone") / "repo")
+    place_release(clone)
+    return clone
+
+
+def jobs_of(said: str) -> dict[str, int]:
+    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", said, re.M)}
+
+
+ALL, HELDOUT = len(RELEASE), len(VERIFIED)
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("prepare_data", {"prepare_image": ALL, "list_branches": ALL, "filter_branch": 1, "images_table": 1}),
+        ("probe", {"prepare_image": ALL, "list_branches": ALL, "probe": 1}),
+        (
+            "evaluate_verified",
+            {"prepare_image": ALL + HELDOUT, "list_branches": ALL, "predict": 11, "grade": 11},
+        ),
+    ],
+)
+def test_the_plan_of_a_stage_has_its_images(
+    checkout: Path, tmp_path: Path, target: str, expected: dict[str, int]
+) -> None:
+    code, said = dry_run(*K8S, "--quiet", "rules", "--", target, cwd=checkout, log=tmp_path / "log")
+    assert code == 0, said[-2000:]
+    jobs = jobs_of(said)
+    assert {name: jobs.get(name) for name in expected} == expected
+    assert jobs["agent_layer"] == 1
+
+
+def test_images_lead_to_branches_and_to_every_stage_that_runs_in_them(checkout: Path, tmp_path: Path) -> None:
+    code, said = dry_run(*K8S, "--rulegraph", "dot", "--", "all", cwd=checkout, log=tmp_path / "log")
+    assert code == 0, said[-2000:]
+    names = dict(re.findall(r'(\d+)\[label = "(\w+)', said))
+    edges = {(names[start], names[end]) for start, end in re.findall(r"(\d+) -> (\d+)", said)}
+    after_images = {end for start, end in edges if start == "prepare_image"}
+    assert after_images >= {"list_branches", "probe", "train_segment", "predict", "grade", "grade_control"}
+    assert ("list_branches", "filter_branch") in edges
+    assert ("agent_layer", "prepare_image") in edges
+
+
+def test_a_fresh_clone_plans_the_look_at_what_images_there_are(tmp_path: Path) -> None:
+    clone = copy_checkout(tmp_path / "repo")
+    code, said = dry_run(*K8S, "--quiet", "rules", "--", "prepare_data", cwd=clone, log=tmp_path / "log")
+    assert code == 0, said[-2000:]
+    assert jobs_of(said).items() >= {"list_image_names": 1, "images_table": 1}.items()
