@@ -16,7 +16,9 @@ LEFT_OUT = ("VIRTUAL_ENV", "PYTEST_ADDOPTS")
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize(("environment", "marker"), [("mini", "torch"), ("eval", "swebench")])
+@pytest.mark.parametrize(
+    ("environment", "marker"), [("mini", "torch"), ("eval", "swebench"), ("parity", "verl")]
+)
 def test_what_needs_an_environment_passes_in_it(environment: str, marker: str) -> None:
     files = [
         str(path)
