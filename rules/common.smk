@@ -15,7 +15,9 @@ from lightning_smith.config import configured_recipe, recipe_settings as setting
 from lightning_smith.config import step_before
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
+from lightning_smith.images.catalogue import image_files
 from lightning_smith.images.names import image_key
+from lightning_smith.images.needed import read_names
 from lightning_smith.images.state import failures_text
 from lightning_smith.machines import check_host
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
@@ -93,10 +95,20 @@ def image_keys(*roles):
 
 
 def local_images(role):
-    """Git repositories of the miniature's packages of one role; none of a release that is not its own."""
-    if BACKENDS["images"] != "local" and not OF_MINIATURE:
+    """Git repositories of the tasks of one role: the miniature's packages', else those that the data set names."""
+    if OF_MINIATURE:
+        return [f"{WORK}/images/{key}/image.json" for key in image_keys(role)]
+    if BACKENDS["images"] != "local":
         return []
-    return [f"{WORK}/images/{key}/image.json" for key in image_keys(role)]
+    name = {"train": "release", "heldout": "verified"}[role]
+    return lambda wildcards: own_images(name)
+
+
+def own_images(name):
+    """Git repositories of a release that is not the miniature's, made by its owner; refuses a release that lacks some."""
+    table = Path(checkpoints.list_image_names.get(set=name).output[0])
+    with exit_on_user_error():
+        return list(map(str, image_files(Path(f"{WORK}/images"), read_names(table))))
 
 
 def built_images(keys):

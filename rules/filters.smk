@@ -25,8 +25,10 @@ def filter_before(name):
 
 def branches_of_images(wildcards):
     """Branch lists of every image that the release names, known once the release is there."""
-    table = Path(checkpoints.list_images.get().output[0])
-    return [f"{DATA}/branches/{line}.json" for line in table.read_text().splitlines()]
+    table = Path(checkpoints.list_image_names.get(set="release").output[0])
+    if BACKENDS["images"] == "local" and not OF_MINIATURE:
+        own_images("release")
+    return [f"{DATA}/branches/{key}.json" for key in read_names(table)]
 
 
 rule filter_statement:

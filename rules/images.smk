@@ -9,7 +9,7 @@ import shlex
 from lightning_smith.files import hash_json
 from lightning_smith.images.layer import harness_sha256
 from lightning_smith.images.names import is_evaluation
-from lightning_smith.images.needed import choose, read_names
+from lightning_smith.images.needed import choose
 from lightning_smith.images.state import ImageStates
 
 IMAGE_SETS = {"release": RAW, "verified": [EVALUATION_SET]}
@@ -75,7 +75,10 @@ def certify_flags(image):
 checkpoint list_image_names:
     """List the images that a data set names."""
     input:
-        lambda wildcards: IMAGE_SETS[wildcards.set],
+        datasets=lambda wildcards: IMAGE_SETS[wildcards.set],
+        checked=lambda wildcards: (
+            rules.check_release.output if wildcards.set == "release" else []
+        ),
     output:
         f"{DATA}/image_names/{{set}}.tsv",
     log:
@@ -87,7 +90,7 @@ checkpoint list_image_names:
     message:
         "list the images of the {wildcards.set} set"
     shell:
-        "python scripts/list_image_names.py --datasets {input:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/list_image_names.py --datasets {input.datasets:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule agent_layer:

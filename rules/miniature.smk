@@ -81,30 +81,33 @@ rule build_heldout:
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
-rule build_image:
-    """Build the git repository of one package, with a branch for each of its tasks."""
-    input:
-        sdist=lambda wildcards: f"{WORK}/sdists/{SOURCE_OF_IMAGE[wildcards.image].filename}",
-        tasks=TASK_TABLES,
-        environment=f"{WORK}/envs/testbed.json",
-    output:
-        f"{WORK}/images/{{image}}/image.json",
-    log:
-        f"{LOGS}/build_image/{{image}}.log",
-    wildcard_constraints:
-        image="|".join(map(re.escape, SOURCE_OF_IMAGE)),
-    resources:
-        machine="any",
-    params:
-        work=WORK,
-        assets=ASSETS,
-        package=lambda wildcards: SOURCE_OF_IMAGE[wildcards.image].package,
-    message:
-        "build image {wildcards.image}"
-    shell:
-        "python scripts/build_image.py --package {params.package} --sources {params.assets}/sources.tsv"
-        " --sdist {input.sdist:q} --tasks {params.assets}/tasks --testbed-python envs/testbed/.venv/bin/python"
-        " --out {params.work}/images/{wildcards.image} 2>&1 | tee -i {log:q}"
+# Repositories of another release are its owner's: no rule may write them.
+if OF_MINIATURE:
+
+    rule build_image:
+        """Build the git repository of one package, with a branch for each of its tasks."""
+        input:
+            sdist=lambda wildcards: f"{WORK}/sdists/{SOURCE_OF_IMAGE[wildcards.image].filename}",
+            tasks=TASK_TABLES,
+            environment=f"{WORK}/envs/testbed.json",
+        output:
+            f"{WORK}/images/{{image}}/image.json",
+        log:
+            f"{LOGS}/build_image/{{image}}.log",
+        wildcard_constraints:
+            image="|".join(map(re.escape, SOURCE_OF_IMAGE)),
+        resources:
+            machine="any",
+        params:
+            work=WORK,
+            assets=ASSETS,
+            package=lambda wildcards: SOURCE_OF_IMAGE[wildcards.image].package,
+        message:
+            "build image {wildcards.image}"
+        shell:
+            "python scripts/build_image.py --package {params.package} --sources {params.assets}/sources.tsv"
+            " --sdist {input.sdist:q} --tasks {params.assets}/tasks --testbed-python envs/testbed/.venv/bin/python"
+            " --out {params.work}/images/{wildcards.image} 2>&1 | tee -i {log:q}"
 
 
 rule make_tasks:

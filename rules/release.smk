@@ -1,7 +1,7 @@
 """The raw release and the evaluation set, and what images and branches there are.
 
 INPUTS   Hugging Face, or a folder of the hub's shape: release.folder, else the miniature's {data}/hub
-OUTPUTS  {data}/raw/train-*.parquet, {data}/verified.parquet, {data}/images.txt, {data}/branches/{image}.json
+OUTPUTS  {data}/raw/train-*.parquet, {data}/verified.parquet, {data}/release.json, {data}/branches/{image}.json
 """
 
 SHARDS = [
@@ -100,23 +100,6 @@ rule check_release:
         "python scripts/check_release.py --shards {input:q} {params.expected} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
-checkpoint list_images:
-    """List the images that the release names."""
-    input:
-        release=rules.check_release.output,
-        shards=RAW,
-    output:
-        f"{DATA}/images.txt",
-    log:
-        f"{LOGS}/list_images.log",
-    resources:
-        machine="any",
-    message:
-        "list the images of the release"
-    shell:
-        "python scripts/list_images.py --shards {input.shards:q} --out {output:q} 2>&1 | tee -i {log:q}"
-
-
 def image_record(wildcards):
     """What says that an image is there: the local one, the one that is made here, or the one that was prepared."""
     if BACKENDS["images"] == "local":
@@ -134,6 +117,8 @@ rule list_branches:
         f"{LOGS}/list_branches/{{image}}.log",
     resources:
         machine="A",
+        # No input: other images of the release must not have the branches of all listed again.
+        names=f"{DATA}/image_names/release.tsv",
     params:
         source=(
             f"--images {WORK}/images" if BACKENDS["images"] == "local" else "--docker"
@@ -141,5 +126,5 @@ rule list_branches:
     message:
         "list the branches of {wildcards.image}"
     shell:
-        "python scripts/list_branches.py --image-name {wildcards.image} {params.source} --out {output:q}"
+        "python scripts/list_branches.py --image-name {wildcards.image} --names {resources.names:q} {params.source} --out {output:q}"
         " 2>&1 | tee -i {log:q}"

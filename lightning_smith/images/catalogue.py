@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.names import ImageRef, image_key
+
+
+def image_files(folder: Path, names: Mapping[str, str]) -> list[Path]:
+    """`image.json` of each image of `names` (by key) below `folder`; UserError if some are not there."""
+    found = [folder / key / "image.json" for key in names]
+    if missing := [path for path in found if not path.is_file()]:
+        raise UserError(
+            f"{len(missing)} of {len(found)} images of the release have no git repository on disk, the first is "
+            f"{names[missing[0].parent.name]}: put each at {folder}/<key>/ (docs/data.md; {missing[0].parent} for the "
+            "first), or set backends.images to docker"
+        )
+    return found
 
 
 class ImageCatalogue:
@@ -20,8 +33,9 @@ class ImageCatalogue:
         """UserError if there is no such image, or if another organisation's image of that key is there."""
         if image_name not in self._opened:
             image = LocalImage.open(self.folder / image_key(image_name))
-            wanted = ImageRef.parse(image_name).repository
-            if wanted not in (image_key(image_name), ImageRef.parse(image.image_name).repository):
+            if image_name != image_key(image_name) and ImageRef.parse(image_name) != ImageRef.parse(
+                image.image_name
+            ):
                 raise UserError(
                     f"{image.folder} holds the image {image.image_name}, not {image_name}: build the latter"
                 )

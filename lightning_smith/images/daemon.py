@@ -23,7 +23,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from lightning_smith.closing import Closing
 from lightning_smith.errors import UserError
-from lightning_smith.images.names import ImageRef, image_key, spellings
+from lightning_smith.images.names import ImageRef, bare_name, spellings
 from lightning_smith.images.transport import InsecureHosts
 from lightning_smith.process import process_stat
 
@@ -171,7 +171,7 @@ def _found(name: str, about: dict[str, Any]) -> FoundImage:
     repository = ImageRef.parse(name).repository
     digests = [text.partition("@") for text in about.get("RepoDigests") or ()]
     # An image from a mirror has the digest of its own repository under the mirror's name.
-    alike = [digest for own, _, digest in digests if image_key(own) == image_key(name)]
+    alike = [digest for own, _, digest in digests if bare_name(own) == bare_name(name)]
     digest = next((digest for own, _, digest in digests if own == repository), [*alike, about["Id"]][0])
     variables = (text.partition("=") for text in config.get("Env") or ())
     return FoundImage(

@@ -37,6 +37,8 @@ BASE_LABEL = f"{LABEL}.base"
 TAG = "openai"
 """The tag that the published example gives its images."""
 
+_LONGEST_VERSION = 100
+"""Of the 128 characters that a tag may have."""
 _EPOCH = "1970-01-01T00:00:00Z"
 _CONTAINERD = "io.containerd.snapshotter.v1"
 _OVERLAY = "overlay2"
@@ -44,9 +46,16 @@ _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK)
 
 
 def tags(image_name: str, layer: AgentLayer) -> tuple[str, str]:
-    """The tag that everything asks for, and the one that never names other content."""
-    repository = ImageRef.parse(image_name).repository
-    return f"{repository}:{TAG}", f"{repository}:{TAG}-{layer.short}"
+    """The tag that everything asks for, and the one that never names other content.
+
+    Those of `acme/x:v1` are `acme/x:openai-v1` and `acme/x:openai-v1-<layer>`: `acme/x:openai` is another image's.
+    """
+    ref = ImageRef.parse(image_name)
+    version = ref.version.replace(":", "-")
+    if len(version) > _LONGEST_VERSION:
+        version = hashlib.sha256(version.encode()).hexdigest()
+    moving = f"{ref.repository}:{TAG}-{version}" if version else f"{ref.repository}:{TAG}"
+    return moving, f"{moving}-{layer.short}"
 
 
 def add_layer(daemon: Daemon, base: FoundImage, layer: AgentLayer, *, share: bool = False) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 
 from lightning_smith.errors import UserError
@@ -18,6 +19,8 @@ _DIGEST = re.compile(r"[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,}")
 
 _SWESMITH = "swesmith."
 _EVALUATION = "sweb.eval."
+_PUBLISHED = (_SWESMITH, _EVALUATION)
+_NOT_IN_KEYS = re.compile(r"[^a-z0-9]+")
 
 ORGANISATIONS = ("swebench", "jyangballin", "swesmith")
 """Where SWE-smith's images have been published, the current place first; the last is the miniature's."""
@@ -37,6 +40,11 @@ class ImageRef:
         """The registry's host, with its port if the reference has one; None stands for Docker Hub."""
         first, slash, _ = self.repository.partition("/")
         return first if slash and ("." in first or ":" in first or first == "localhost") else None
+
+    @property
+    def version(self) -> str:
+        """The digest, else the tag; empty for the tag latest."""
+        return self.digest or ("" if self.tag == "latest" else self.tag or "")
 
     @classmethod
     def parse(cls, text: str) -> ImageRef:
@@ -61,20 +69,51 @@ class ImageRef:
         return cls(repository, tag or (None if at else "latest"), digest or None)
 
 
-def image_key(image_name: str) -> str:
-    """The image name without host, organisation, tag and digest: a file or folder name.
+def bare_name(image_name: str) -> str:
+    """The image name without host, organisation, tag and digest.
 
     `swesmith/swesmith.x86_64.pypi_1776_boltons.d39cfd15` gives `swesmith.x86_64.pypi_1776_boltons.d39cfd15`, and so
     does the spelling of before July 2025, `swesmith.x86_64.pypi__boltons.d39cfd15`. The evaluation set's images,
     `sweb.eval.x86_64.<instance>`, have the same two spellings.
     """
     name = ImageRef.parse(image_name).repository.rpartition("/")[2]
-    return name.replace("__", "_1776_") if name.startswith((_SWESMITH, _EVALUATION)) else name
+    return name.replace("__", "_1776_") if name.startswith(_PUBLISHED) else name
+
+
+def image_key(image_name: str) -> str:
+    """What an image is called in files, folders and tables; two names of one key are refused (`add_name`).
+
+    It is the bare name, since organisations publish copies of one image. A host other than Docker Hub, a tag other than
+    latest and a digest add themselves and a hash: `acme/x:v1` gives `x-v1-<hash>`. The key of a key is itself.
+    """
+    ref, bare = ImageRef.parse(image_name), bare_name(image_name)
+    place = "" if ref.host in (None, "docker.io") else ref.repository
+    if not (place or ref.version):
+        return bare
+    told = _NOT_IN_KEYS.sub("-", f"{ref.host or ''} {ref.version}".lower())[:40].strip("-")
+    digest = hashlib.sha256(f"{place} {ref.version}".encode()).hexdigest()[:12]
+    return "-".join(part for part in (bare, told, digest) if part)
+
+
+def any_spelling(image_name: str) -> str:
+    """The key alone of an image that a daemon may have under several names (`spellings`), else the name."""
+    key = image_key(image_name)
+    return key if key == bare_name(image_name) and key.startswith(_PUBLISHED) else image_name
+
+
+def add_name(names: MutableMapping[str, str], image_name: str) -> None:
+    """Put an image name into `names` by its key; UserError if another name of that key is there."""
+    other = names.setdefault(image_key(image_name), image_name)
+    if other != image_name:
+        raise UserError(
+            f"the images {other} and {image_name} share the key {image_key(image_name)}, so that one would be taken "
+            "for the other: write one name in all rows that mean the same image"
+        )
 
 
 def is_evaluation(image_name: str) -> bool:
     """Whether an image is of the evaluation set: one an instance, with the repository at its base commit."""
-    return image_key(image_name).startswith(_EVALUATION)
+    return bare_name(image_name).startswith(_EVALUATION)
 
 
 def spellings(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> list[str]:
@@ -86,24 +125,23 @@ def spellings(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> 
     ref = ImageRef.parse(image_name)
     if "/" in ref.repository:
         return [image_name]
-    key = image_key(image_name)
+    bare = bare_name(image_name)
     suffix = image_name.removeprefix(ref.repository)
     names = [image_name]
-    if key.startswith((_SWESMITH, _EVALUATION)):
-        names = [f"{organisation}/{key}" for organisation in organisations]
-        names += [key, key.replace("_1776_", "__")]
+    if bare.startswith(_PUBLISHED):
+        names = [f"{organisation}/{bare}" for organisation in organisations]
+        names += [bare, bare.replace("_1776_", "__")]
     return [name.removesuffix(suffix) + suffix for name in names]
 
 
 def sources(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> list[str]:
-    """Names from which an image may be pulled: its own, then the same key of the other organisations.
+    """Names from which an image may be pulled: its own, then the same bare name of the other organisations.
 
     A name with a host is pulled from that host alone. Names without an organisation are of no registry.
     """
     ref = ImageRef.parse(image_name)
     names = [image_name] if "/" in ref.repository else []
     if ref.host is None:
-        key = image_key(image_name)
         suffix = image_name.removeprefix(ref.repository)
-        names += [name + suffix for name in spellings(key, organisations) if "/" in name]
+        names += [name + suffix for name in spellings(bare_name(image_name), organisations) if "/" in name]
     return list(dict.fromkeys(names)) or [image_name]

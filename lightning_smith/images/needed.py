@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl
-from lightning_smith.images.names import image_key
+from lightning_smith.images.names import add_name, image_key
 
 _COLUMNS = ("image_name", "image")
 """SWE-smith's column, and the evaluation set's."""
@@ -29,11 +29,13 @@ def names_in(dataset: Path, limit: int | None = None) -> list[str]:
 def needed(
     datasets: Iterable[Path], only: Sequence[str] | None = None, limit: int | None = None
 ) -> dict[str, str]:
-    """Image names by key, sorted; `only` are keys or names. UserError for one that no data set names."""
+    """Image names by key, sorted; `only` are keys or names. UserError for one that no data set names, and for two names
+    of one key.
+    """
     found: dict[str, str] = {}
     for dataset in datasets:
         for name in names_in(dataset, limit):
-            found.setdefault(image_key(name), name)
+            add_name(found, name)
     keys = sorted(found) if only is None else choose(found, only)
     return {key: found[key] for key in keys}
 

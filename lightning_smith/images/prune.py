@@ -25,7 +25,7 @@ from lightning_smith.images.names import ImageRef
 from lightning_smith.images.pull import image_at
 
 _CONFLICT = 409
-_OWN_TAG = re.compile(rf"{TAG}(-[0-9a-f]{{12}})?")
+_OWN_TAG = re.compile(rf"{TAG}-")
 _STAGES = f"{LABEL}/agent:"
 
 
@@ -156,9 +156,14 @@ class _Listed:
     def own_references(self, image: str) -> list[str]:
         """Without the tags that somebody else has put on it."""
         parsed = {name: ImageRef.parse(name) for name in self.references(image)}
-        tags = {n: ref.repository for n, ref in parsed.items() if ref.tag and _OWN_TAG.fullmatch(ref.tag)}
-        digests = [n for n, ref in parsed.items() if ref.digest and ref.repository in tags.values()]
-        return [*tags, *digests]
+        ending = f"-{self.rows[image]['Labels'][LAYER_LABEL].removeprefix('sha256:')[:12]}"
+        fixed = {
+            name for name, ref in parsed.items() if _OWN_TAG.match(ref.tag or "") and name.endswith(ending)
+        }
+        moving = {name.removesuffix(ending) for name in fixed} & parsed.keys()
+        own = {n: ref.repository for n, ref in parsed.items() if n in fixed | moving or ref.tag == TAG}
+        digests = [n for n, ref in parsed.items() if ref.digest and ref.repository in own.values()]
+        return [*own, *digests]
 
 
 def _listed(daemon: Daemon) -> _Listed:

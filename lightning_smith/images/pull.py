@@ -21,7 +21,7 @@ from docker.errors import APIError, ImageNotFound
 from lightning_smith.errors import UserError
 from lightning_smith.images.daemon import Daemon, DockerError, FoundImage
 from lightning_smith.images.known import KnownImage
-from lightning_smith.images.names import ORGANISATIONS, ImageRef, image_key, sources
+from lightning_smith.images.names import ORGANISATIONS, ImageRef, any_spelling, image_key, sources
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.registry import (
     HUB,
@@ -133,15 +133,14 @@ class Puller:
 
     def present(self, image_name: str) -> FoundImage | None:
         """The image, if the daemon has it under this name or another spelling, with the required digest."""
-        key = image_key(image_name)
-        for name in (image_name, key) if ImageRef.parse(image_name).tag == "latest" else (image_name,):
+        for name in dict.fromkeys((image_name, any_spelling(image_name))):
             try:
                 found = self._daemon.image(name)
             except DockerError as error:
                 if "has no image" not in str(error):
                     raise
                 continue
-            known = self._known.get(key)
+            known = self._known.get(image_key(image_name))
             if known is None or known.digest in self._digests(found):
                 return found
         return None

@@ -26,9 +26,11 @@ class Pusher:
         retries.run(self._prefix, lambda _: registries.reach(f"{self._prefix}/x"))
 
     def repository(self, image_name: str) -> str:
-        """Where an image goes: the prefix and its own path, without its host."""
+        """Where an image goes: the prefix and its own path, in which another host than Docker Hub is a folder."""
         ref = ImageRef.parse(image_name)
-        return f"{self._prefix}/{ref.repository.removeprefix(f'{ref.host}/')}"
+        host, path = ref.host or HUB, ref.repository.removeprefix(f"{ref.host}/")
+        folder = "" if host == HUB else f"{host.lower().replace(':', '-')}/"
+        return f"{self._prefix}/{folder}{path}"
 
     def push(self, image_id: str, image_name: str, layer: AgentLayer) -> dict[str, str]:
         """Push under both tags; returns `repository` and `digest`, as the registry then has them."""

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.images.names import image_key
+from lightning_smith.images.names import add_name
 from lightning_smith.tasks.columns import iter_batches
 from lightning_smith.tasks.filters import statement
 from lightning_smith.tasks.patches import split_diff
@@ -70,10 +70,7 @@ def count_release(shards: Iterable[Path]) -> ReleaseCounts:
             suffixes = [PurePosixPath(name).suffix for part in parts for name in part.names]
             languages.setdefault(repo, Counter()).update(LANGUAGES.get(s, OTHER_LANGUAGE) for s in suffixes)
         for name in dict.fromkeys(batch.column("image_name").to_pylist()):
-            if images.setdefault(image_key(name), name) != name:
-                raise UserError(
-                    f"the images {images[image_key(name)]} and {name} share the key {image_key(name)}"
-                )
+            add_name(images, name)
     counts = {
         "rows": rows,
         "empty_statements": sum(statements[reason] for reason in EMPTY),

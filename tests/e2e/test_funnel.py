@@ -17,6 +17,8 @@ import pytest
 import yaml
 from checkout import copy_checkout
 
+from lightning_smith.images.names import image_key
+
 ROOT = Path(__file__).parents[2]
 ROWS, SHARDS = 120, 3
 
@@ -30,13 +32,15 @@ class Funnel:
         self.clone = copy_checkout(root / "clone")
         self.release = root / "re lease é"
         self.data = self.clone / "data/synthetic"
-        images = self.clone / "work/synthetic/images"
+        self.images = images = self.clone / "work/synthetic/images"
         command = [sys.executable, "benchmarks/synthetic_release.py", "--out", str(self.release)]
         flags = ["--rows", str(ROWS), "--shards", str(SHARDS), "--images", str(images)]
         subprocess.run([*command, *flags], cwd=ROOT, check=True, capture_output=True)
 
-    def run(self, **changes: object) -> subprocess.CompletedProcess[str]:
-        """`snakemake prepare_data`; `changes` are of the section `release`."""
+    def run(
+        self, *flags: str, target: str = "prepare_data", **changes: object
+    ) -> subprocess.CompletedProcess[str]:
+        """`snakemake <flags> <target>`; `changes` are of the section `release`."""
         release = {"dataset": "synthetic", "folder": str(self.release), "revision": None, "shards": SHARDS}
         counts = {"rows": ROWS, "empty_statements": 37, "images": 30}
         config = {
@@ -50,7 +54,7 @@ class Funnel:
         (self.clone / "synthetic.yaml").write_text(yaml.safe_dump(config))
         command = [sys.executable, "-m", "snakemake", "--configfile", "synthetic.yaml", "--cores", "2"]
         return subprocess.run(
-            [*command, "--set-resources", "list_branches:machine=laptop", "--", "prepare_data"],
+            [*command, *flags, "--set-resources", "list_branches:machine=laptop", "--", target],
             cwd=self.clone,
             env={**os.environ, "PYTHONPATH": str(self.clone)},
             capture_output=True,
@@ -154,6 +158,32 @@ def test_a_second_run_does_what_is_missing_and_changes_nothing_else(funnel: Funn
     assert again.returncode == 0, again.stderr[-2000:]
     assert jobs(again)["download_shard"] == 1 and "filter_statement" in jobs(again)
     assert {path.name: path.read_bytes() for path in funnel.data.iterdir() if path.is_file()} == before
+
+
+def test_the_images_of_ones_own_release_are_its_owners(funnel: Funnel) -> None:
+    """None of the miniature is built for them, and none is written over one that has the same key."""
+    plan = funnel.run("-n", target="probe")
+    assert plan.returncode == 0, plan.stderr[-2000:]
+    assert jobs(plan)["probe"] == 1
+    assert not jobs(plan).keys() & {"build_image", "fetch_sdist", "build_release", "build_heldout"}
+    sources = (ROOT / "assets/miniature/sources.tsv").read_text()
+    assert "addict" in sources
+    theirs = funnel.run(
+        "-n", target="work/synthetic/images/swesmith.x86_64.pypi_1776_addict.b3b2210e/image.json"
+    )
+    assert theirs.returncode != 0 and "MissingRule" in theirs.stdout + theirs.stderr
+
+    about = json.loads(next(funnel.images.glob("*/image.json")).read_text())
+    folder = funnel.images / image_key(about["image_name"])
+    folder.rename(folder.with_name("elsewhere"))
+    refused = funnel.run("-n")
+    said = [line for line in (refused.stdout + refused.stderr).split("\n") if line.startswith("error: ")]
+    assert refused.returncode == 1 and len(said) == 1 and "Traceback" not in refused.stderr
+    assert (
+        f"1 of 30 images of the release have no git repository on disk, the first is {about['image_name']}"
+        in said[0]
+    )
+    folder.with_name("elsewhere").rename(folder)
 
 
 def test_a_release_with_other_counts_says_so_on_its_page(funnel: Funnel) -> None:

@@ -31,6 +31,7 @@ from lightning_smith.images.layered import add_layer, share_files, tags
 from lightning_smith.images.names import image_key
 from lightning_smith.images.prepare import prepare_all, table
 from lightning_smith.images.proof import agent_volume, fingerprint, probe, refuse_changes, refuse_layers
+from lightning_smith.images.prune import find_made
 from lightning_smith.images.pull import PullSettings, Retries, image_at
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.push import Pusher
@@ -153,6 +154,37 @@ def test_prepared_once_and_again_only_where_altered(
     docker_image.derive(daemon, repository, repository, tree)
     assert prepared.prepare(repository)["image"]["id"] != first[repository]["image"]["id"]
     assert prepared.prepare(three[0]) == first[three[0]]
+
+
+def test_names_that_differ_in_their_tag_are_images_of_their_own(
+    daemon: Daemon, layer: AgentLayer, docker_image_name: str, tmp_path: Path
+) -> None:
+    """Prepared side by side, neither takes the other's tag, and what is removed is known from the tags alone."""
+    names = []
+    for word in ("latest", "one", "two"):
+        tree = docker_image.Tree()
+        tree.text("etc/word", word)
+        made = docker_image.derive(daemon, docker_image_name, "acme/tagged", tree)
+        daemon.api.tag(made, "acme/set", word)
+        names.append(f"acme/set:{word}")
+    out = tmp_path / "images"
+    prepared = preparation(daemon, layer, out)
+    manifests = {name: prepared.prepare(name) for name in names}
+    assert {path.stem for path in out.iterdir()} == set(map(image_key, names)) and len(
+        set(map(image_key, names))
+    ) == 3
+    for name, word in zip(names, ("latest", "one", "two"), strict=True):
+        assert run_in(daemon, manifests[name]["image"]["tags"][0], "cat", "/etc/word") == word
+    stamps = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+    assert [prepared.prepare(name) for name in names] == list(manifests.values())
+    assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == stamps
+
+    found = find_made(daemon, [], leftovers=True)
+    for manifest in manifests.values():
+        assert sorted(found.images[manifest["image"]["id"]]) == sorted(manifest["image"]["tags"])
+    forget_made(daemon)
+    for name in names:
+        daemon.api.remove_image(name)
 
 
 def test_the_files_are_on_the_disk_once(daemon: Daemon, layer: AgentLayer, three: list[str]) -> None:
@@ -313,6 +345,7 @@ def test_pushed_for_the_nodes_with_the_digest(daemon: Daemon, registry: FaultyPr
         registry.faults.append(Fault(f"GET .*{name}/manifests", 503, times=1))
         pushed = pusher.push(image_id, name, small)
         assert pushed["repository"] == pusher.repository(name) == f"{registry.host}/nodes/{name}"
+        assert pusher.repository(f"a:5000/{name}") == f"{registry.host}/nodes/a-5000/{name}"
         for tag in tags(name, small):
             about = registries.about(f"{pushed['repository']}:{tag.rpartition(':')[2]}")
             assert about.digest == pushed["digest"]

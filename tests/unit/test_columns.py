@@ -14,6 +14,7 @@ from swe_smith_rows import make_row, write_shard
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_jsonl, write_jsonl
+from lightning_smith.images.needed import needed
 from lightning_smith.tasks.columns import (
     SCHEMA,
     Task,
@@ -23,7 +24,6 @@ from lightning_smith.tasks.columns import (
     read_tasks,
     write_parquet,
 )
-from lightning_smith.tasks.image_names import list_images
 
 UNICODE_ROWS = Path(__file__).parent.parent / "data" / "unicode_line_ends.jsonl"
 STRINGS = pa.list_(pa.string())
@@ -316,4 +316,4 @@ def test_writing_twice_gives_the_same_bytes_and_a_failure_leaves_the_old_file(tm
 def test_images_of_a_release(tmp_path: Path) -> None:
     names = ["swesmith/b", "swesmith/a", "swesmith/b"]
     path = write_shard(tmp_path / "a.parquet", [make_row(i, image_name=name) for i, name in enumerate(names)])
-    assert list_images([path]) == ["a", "b"]
+    assert needed([path]) == {"a": "swesmith/a", "b": "swesmith/b"}

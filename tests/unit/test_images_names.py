@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.images.names import ImageRef, image_key, sources, spellings
+from lightning_smith.images.layer import AgentLayer
+from lightning_smith.images.layered import tags
+from lightning_smith.images.names import ImageRef, add_name, any_spelling, image_key, sources, spellings
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -40,9 +44,57 @@ def test_malformed_references_are_refused(text: str) -> None:
         ImageRef.parse(text)
 
 
-def test_the_key_is_the_name_alone() -> None:
+def test_the_key_is_the_name_alone_where_that_says_it_all() -> None:
     key = "swesmith.x86_64.pypi_1776_boltons.d39cfd15"
-    assert image_key(f"swesmith/{key}") == image_key(f"localhost:5000/swesmith/{key}:openai") == key
+    same = (f"swesmith/{key}", f"swesmith/{key}:latest", f"docker.io/swebench/{key}")
+    assert {image_key(name) for name in same} == {key}
+
+
+OTHERS = [
+    "acme/set",
+    *(f"acme/set:{tag}" for tag in ("v1", "V1", "v-1", "v_1", "v1.0", "_", "t" * 128)),
+    f"acme/set@{DIGEST}",
+    f"acme/set@sha256:{'b' * 64}",
+    "localhost:5000/acme/set",
+    "localhost:5001/acme/set",
+    "localhost:5000/other/set:v1",
+]
+
+
+def test_whatever_distinguishes_two_images_is_in_their_keys_and_tags() -> None:
+    keys = [image_key(name) for name in OTHERS]
+    assert len(set(keys)) == len(OTHERS) and keys[0] == "set" and keys[1].startswith("set-v1-")
+    assert [image_key(key) for key in keys] == keys, "a key is its own"
+    assert all(len(f"{key}.json") < 100 for key in keys)
+    layer = AgentLayer(Path("x"), DIGEST, "glibc", "3", {}, "")
+    made = [tag for name in OTHERS for tag in tags(name, layer)]
+    assert len(set(made)) == 2 * len(OTHERS)
+    assert [str(ImageRef.parse(tag).tag) for tag in made[:4]] == [
+        "openai", f"openai-{'a' * 12}", "openai-v1", f"openai-v1-{'a' * 12}"
+    ]  # fmt: skip
+
+
+def test_two_names_of_one_key_are_refused() -> None:
+    names: dict[str, str] = {}
+    for name in ("swebench/swesmith.x.a__b.c", "acme/set:v1", "acme/set:v2", "acme/set:v1"):
+        add_name(names, name)
+    assert len(names) == 3
+    for name in ("jyangballin/swesmith.x.a_1776_b.c", "other/set:v2"):
+        with pytest.raises(UserError, match=f"and {name} share the key .*: write one name in all rows"):
+            add_name(names, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("swebench/swesmith.x.a__b.c", "swesmith.x.a_1776_b.c"),
+        ("acme/set", "acme/set"),
+        ("acme/set:v1", "acme/set:v1"),
+    ],
+)
+def test_what_a_daemon_is_asked_for(name: str, asked: str) -> None:
+    """An image of another name that has the same last part is another image."""
+    assert any_spelling(name) == asked
 
 
 @pytest.mark.parametrize("organisation", ["swebench/", "jyangballin/", ""])

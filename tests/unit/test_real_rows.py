@@ -13,11 +13,11 @@ from swe_smith_rows import make_row, write_shard
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.contamination import edits, find_overlaps, real_repository
+from lightning_smith.images.needed import needed
 from lightning_smith.rollout.task import Grade
 from lightning_smith.tasks.columns import SCHEMA, check_schema, read_tasks
 from lightning_smith.tasks.filters import branch, bug_in_tests, overlap, statement, test_count
 from lightning_smith.tasks.filters.decisions import decide
-from lightning_smith.tasks.image_names import list_images
 from lightning_smith.tasks.patches import edited_files
 from lightning_smith.tasks.release_counts import count_release
 
@@ -77,7 +77,7 @@ def test_tasks_with_the_evaluation_sets_own_patches_are_all_found() -> None:
 def test_each_spelling_of_an_image_is_the_same_image(tmp_path: Path, spelling: str, listed_as: str) -> None:
     rows = [make_row(number, image_name=spelling) for number in range(3)]
     shard = write_shard(tmp_path / "a.parquet", rows)
-    assert list_images([shard]) == [KEY]
+    assert needed([shard]) == {KEY: spelling}
     assert count_release([shard]).counts["images"] == 1
     branches = {listed_as: {row["instance_id"] for row in rows[:2]}}
     decisions = decide(
