@@ -15,9 +15,7 @@ from lightning_smith.config import configured_recipe, recipe_settings as setting
 from lightning_smith.config import step_before
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
-from lightning_smith.images.catalogue import image_files
 from lightning_smith.images.names import image_key
-from lightning_smith.images.needed import read_names
 from lightning_smith.images.state import failures_text
 from lightning_smith.machines import check_host
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
@@ -104,13 +102,6 @@ def local_images(role):
     return lambda wildcards: own_images(name)
 
 
-def own_images(name):
-    """Git repositories of a release that is not the miniature's, made by its owner; refuses a release that lacks some."""
-    table = Path(checkpoints.list_image_names.get(set=name).output[0])
-    with exit_on_user_error():
-        return list(map(str, image_files(Path(f"{WORK}/images"), read_names(table))))
-
-
 def built_images(keys):
     """Records of Docker images that are made here; none of a release whose images are pulled."""
     if BACKENDS["images"] != "docker" or not OF_MINIATURE:
@@ -148,15 +139,3 @@ def agent_settings(wildcards):
 def recipe_settings(wildcards):
     """A recipe as JSON."""
     return dump_json(settings_of(config, wildcards.recipe))
-
-
-# What a stage with rollouts, and what the official grading, runs in beside the environment of the workflow.
-TESTBED = [f"{WORK}/envs/testbed.json"] if BACKENDS["images"] == "local" else []
-# SWE-smith's registry lives in an environment of its own.
-SMITH = [f"{WORK}/envs/smith.json"] if BACKENDS["tests"] == "smith" else []
-ROLLOUT_ENVIRONMENTS = TESTBED + (
-    [f"{WORK}/envs/mini.json"] if BACKENDS["policy"] == "torch" else []
-)
-GRADE_ENVIRONMENTS = [f"{WORK}/envs/eval.json"] + (
-    [f"{WORK}/envs/testbed.json"] if BACKENDS["harness"] == "bwrap" else []
-)

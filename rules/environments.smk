@@ -4,6 +4,17 @@ INPUTS   envs/{env}/uv.lock
 OUTPUTS  {work}/envs/{env}.json
 """
 
+# What a stage with rollouts, and what the official grading, runs in beside the environment of the workflow.
+TESTBED = [f"{WORK}/envs/testbed.json"] if BACKENDS["images"] == "local" else []
+# SWE-smith's registry lives in an environment of its own.
+SMITH = [f"{WORK}/envs/smith.json"] if BACKENDS["tests"] == "smith" else []
+ROLLOUT_ENVIRONMENTS = TESTBED + (
+    [f"{WORK}/envs/mini.json"] if BACKENDS["policy"] == "torch" else []
+)
+GRADE_ENVIRONMENTS = [f"{WORK}/envs/eval.json"] + (
+    [f"{WORK}/envs/testbed.json"] if BACKENDS["harness"] == "bwrap" else []
+)
+
 
 rule environment:
     """Create one of the environments under envs/."""

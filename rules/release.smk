@@ -4,6 +4,9 @@ INPUTS   Hugging Face, or a folder of the hub's shape: release.folder, else the 
 OUTPUTS  {data}/raw/train-*.parquet, {data}/verified.parquet, {data}/release.json, {data}/branches/{image}.json
 """
 
+from lightning_smith.images.catalogue import image_files
+from lightning_smith.images.needed import read_names
+
 SHARDS = [
     f"{i:05d}-of-{config['release']['shards']:05d}"
     for i in range(config["release"]["shards"])
@@ -98,6 +101,13 @@ rule check_release:
         "check the counts of the release"
     shell:
         "python scripts/check_release.py --shards {input:q} {params.expected} --out {output:q} 2>&1 | tee -i {log:q}"
+
+
+def own_images(name):
+    """Git repositories of a release that is not the miniature's, made by its owner; refuses a release that lacks some."""
+    table = Path(checkpoints.list_image_names.get(set=name).output[0])
+    with exit_on_user_error():
+        return list(map(str, image_files(Path(f"{WORK}/images"), read_names(table))))
 
 
 def image_record(wildcards):
