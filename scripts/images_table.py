@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from lightning_smith.errors import run_script
-from lightning_smith.files import read_json, write_atomic
-from lightning_smith.images.prepare import known_rows, table
+from lightning_smith.files import write_atomic
+from lightning_smith.images.prepare import known_rows, read_manifest, table
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -25,7 +25,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    manifests = [read_json(path) for path in args.manifests]
+    manifests = [read_manifest(path) for path in args.manifests]
     text = known_rows(manifests) if args.known else table(manifests)
     if args.out is None:
         sys.stdout.write(text)

@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import read_json, write_atomic
+from lightning_smith.files import write_atomic
 from lightning_smith.images.containerd import COLUMNS, Imported, Node, import_images
 from lightning_smith.images.daemon import connect
+from lightning_smith.images.prepare import read_manifest
 from lightning_smith.images.pull import STALL_S
 
 
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     if not args.node:
         raise UserError("images.import_into names no node: give the command line of each node's containerd")
-    manifests = [read_json(path) for path in args.manifests]
+    manifests = [read_manifest(path) for path in args.manifests]
     with connect(STALL_S) as daemon, ThreadPoolExecutor(len(args.node)) as pool:
 
         def one(command: str) -> Imported:

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import read_json
 from lightning_smith.images.daemon import connect
+from lightning_smith.images.prepare import read_manifest
 from lightning_smith.images.prune import Bases, find_made, remove_made
 
 
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
     paths = sorted(args.manifests.glob("*.json"))
     if unknown := sorted(set(args.image or ()) - {path.stem for path in paths}):
         raise UserError(f"{args.manifests} has no manifest of {unknown[0]}: give an image's key")
-    manifests = [read_json(path) for path in paths if args.image is None or path.stem in args.image]
+    manifests = [read_manifest(path) for path in paths if args.image is None or path.stem in args.image]
     with connect() as daemon:
         made = find_made(daemon, manifests, bases=args.bases, leftovers=args.leftovers)
         if not made:

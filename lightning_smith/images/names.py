@@ -19,6 +19,7 @@ _DIGEST = re.compile(r"[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,}")
 
 _SWESMITH = "swesmith."
 _EVALUATION = "sweb.eval."
+_LAST_PORT = 65535
 _PUBLISHED = (_SWESMITH, _EVALUATION)
 _NOT_IN_KEYS = re.compile(r"[^a-z0-9]+")
 
@@ -66,7 +67,23 @@ class ImageRef:
             raise UserError(
                 f"image {text!r} has a malformed repository: lower-case letters, digits, '.', '_', '-', '/'"
             )
+        port = repository.partition("/")[0].partition(":")[2]
+        if port and int(port) > _LAST_PORT:
+            raise UserError(
+                f"image {text!r} names the port {port}, and ports end at {_LAST_PORT}: correct it"
+            )
         return cls(repository, tag or (None if at else "latest"), digest or None)
+
+
+def registry_place(text: str) -> str:
+    """`host[:port][/prefix]`, below which images are; UserError for anything else, such as an address with https://."""
+    place = text.rstrip("/")
+    if not _REPOSITORY.fullmatch(f"{place}/x") or ImageRef.parse(f"{place}/x").host is None:
+        raise UserError(
+            f"{text!r} is no place of images: write the registry's host[:port][/prefix], without https:// or http:// "
+            "(the Docker daemon's insecure-registries say who is asked over HTTP)"
+        )
+    return place
 
 
 def bare_name(image_name: str) -> str:

@@ -35,7 +35,10 @@ def needed(
     found: dict[str, str] = {}
     for dataset in datasets:
         for name in names_in(dataset, limit):
-            add_name(found, name)
+            try:
+                add_name(found, name)
+            except UserError as error:
+                raise UserError(f"{dataset}: {error}") from None
     keys = sorted(found) if only is None else choose(found, only)
     return {key: found[key] for key in keys}
 
@@ -85,12 +88,13 @@ def _parquet(path: Path) -> Iterator[str]:
             for batch in file.iter_batches(columns=[column]):
                 for name in batch.column(0).to_pylist():
                     number += 1
-                    if not name:
+                    if not name or not isinstance(name, str):
                         raise UserError(f"{path} row {number} has no {column}: make the file again")
                     yield name
     except FileNotFoundError:
         raise UserError(
             f"{path} does not exist: run the rule that makes it first (uv run snakemake {path})"
         ) from None
-    except pa.ArrowInvalid as error:
-        raise UserError(f"{path} is no parquet file ({error}): make it again") from None
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise UserError(f"{path} is no parquet file, or a damaged one ({reason}): make it again") from None

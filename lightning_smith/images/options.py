@@ -13,7 +13,7 @@ from pathlib import Path
 from lightning_smith.images.daemon import Daemon, connect
 from lightning_smith.images.known import KnownImage, read_known
 from lightning_smith.images.layer import AgentLayer, build_layer
-from lightning_smith.images.names import ORGANISATIONS
+from lightning_smith.images.names import ORGANISATIONS, registry_place
 from lightning_smith.images.preflight import read_planned
 from lightning_smith.images.prepare import Certifier, Preparation
 from lightning_smith.images.pull import STALL_S, Puller, PullSettings
@@ -30,7 +30,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--organisation", action="append", help="where an image is looked for if its own name is not there"
     )
-    parser.add_argument("--mirror", help="host[:port][/prefix] that stands before Docker Hub")
+    parser.add_argument(
+        "--mirror", type=registry_place, help="host[:port][/prefix] that stands before Docker Hub"
+    )
     parser.add_argument(
         "--table",
         type=Path,
@@ -52,7 +54,9 @@ def add_layer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--agent", type=Path, default=Path("work/agent"), help="folder of the built layer (%(default)s)"
     )
-    parser.add_argument("--push-to", help="host[:port][/prefix] of the registry that the nodes pull from")
+    parser.add_argument(
+        "--push-to", type=registry_place, help="host[:port][/prefix] of the registry that the nodes pull from"
+    )
     parser.add_argument(
         "--share-layer",
         action="store_true",

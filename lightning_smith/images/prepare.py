@@ -224,6 +224,19 @@ def prepare_all(
     return Outcome(manifests, failures)
 
 
+def read_manifest(path: Path) -> Manifest:
+    """A manifest; UserError if the file is none."""
+    manifest = read_json(path)
+    try:
+        parts = [manifest[part] for part in ("base", "layer", "image")]
+        whole = isinstance(manifest["image_name"], str) and all(isinstance(part, dict) for part in parts)
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise UserError(f"{path} is no manifest of an image: delete it and run the same command again")
+    return manifest
+
+
 def table(manifests: Iterable[Manifest]) -> str:
     """One tab-separated row an image, sorted by name: what each has, and how long it took."""
     columns = (

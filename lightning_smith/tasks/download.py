@@ -14,6 +14,7 @@ import argparse
 import errno
 import os
 import re
+import shlex
 import shutil
 import sys
 import threading
@@ -36,6 +37,8 @@ TRIES = 5
 REPORT_EVERY_S = 15.0
 """How often a transfer that goes on says how far it is."""
 
+_SUM = re.compile(r"([0-9a-fA-F]{64}) [ *](?:\./)?(.+)")
+"""A line of sha256sum, with `*` before files that were read as binary ones."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -66,18 +69,19 @@ class FolderSource:
 
     def announced_sha256(self, name: str) -> str | None:
         path = self.folder / SUMS_FILE
-        sums: dict[str, str] = {}
+        again = f"write it (cd {shlex.quote(str(self.folder))} && sha256sum data/*.parquet > {SUMS_FILE})"
         try:
             lines = path.read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
             raise UserError(
-                f"{path} does not exist: build the miniature's release first (scripts/build_release.py), or write "
-                "it (sha256sum data/*.parquet > SHA256SUMS)"
+                f"{path} does not exist: build the miniature's release first (scripts/build_release.py), or {again}"
             ) from None
-        for line in lines:
-            digest, _, listed = line.partition("  ")
-            sums[listed] = digest
-        return sums.get(name)
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"{path} cannot be read ({error}): {again}") from None
+        found = {listed[2]: listed[1].lower() for line in lines if (listed := _SUM.fullmatch(line))}
+        if name not in found:
+            raise UserError(f"{path} announces no sha256 of {name}: {again}")
+        return found[name]
 
     def fetch(self, name: str, folder: Path, sha256: str) -> Path:
         if not (self.folder / name).is_file():

@@ -69,8 +69,13 @@ def count_release(shards: Iterable[Path]) -> ReleaseCounts:
             parts = split_diff((patch or "").encode("utf-8", "replace"))
             suffixes = [PurePosixPath(name).suffix for part in parts for name in part.names]
             languages.setdefault(repo, Counter()).update(LANGUAGES.get(s, OTHER_LANGUAGE) for s in suffixes)
-        for name in dict.fromkeys(batch.column("image_name").to_pylist()):
-            add_name(images, name)
+        names = batch.column("image_name").to_pylist()
+        for name in dict.fromkeys(names):
+            try:
+                add_name(images, name)
+            except UserError as error:
+                instance_id = batch.column("instance_id")[names.index(name)]
+                raise UserError(f"instance {instance_id}: {error}") from None
     counts = {
         "rows": rows,
         "empty_statements": sum(statements[reason] for reason in EMPTY),

@@ -105,6 +105,30 @@ def test_missing_files_and_hashes_are_told(hub: Path, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("line", ["{sum} *{name}", "{sum}  ./{name}", "{sum}  {name}\r"])
+def test_sums_as_their_program_writes_them_elsewhere(hub: Path, tmp_path: Path, line: str) -> None:
+    right = sha256_file(hub / NAME).upper()
+    (hub / "SHA256SUMS").write_text(line.format(sum=right, name=NAME) + "\n", newline="")
+    out = tmp_path / "raw" / "shard.parquet"
+    fetch(hub, out)
+    assert sha256_file(out) == right.lower()
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"SHA256 (x) = 12\n", None])
+def test_sums_that_cannot_be_read_say_how_they_are_written(
+    hub: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    (hub / "SHA256SUMS").unlink()
+    if content is None:
+        (hub / "SHA256SUMS").mkdir()
+    else:
+        (hub / "SHA256SUMS").write_bytes(content)
+    with pytest.raises(
+        UserError, match=r"SHA256SUMS .*: write it \(cd '.*hu b é' && sha256sum data/\*\.parquet > "
+    ):
+        fetch(hub, tmp_path / "raw" / "shard.parquet")
+
+
 def test_a_shard_of_another_shape_is_refused_before_it_counts(hub: Path, tmp_path: Path) -> None:
     (hub / NAME).write_bytes(b"not parquet")
     (hub / "SHA256SUMS").write_text(sha256_sums(hub, [NAME]))

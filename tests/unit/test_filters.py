@@ -368,9 +368,10 @@ def test_absent_files_and_unwritable_ids_are_told(tmp_path: Path) -> None:
         read_decisions(tmp_path / "none.tsv")
     with pytest.raises(UserError, match="does not exist"):
         read_funnel(tmp_path / "none.tsv")
-    for name in ("", "a\tb", "a\nb"):
-        with pytest.raises(UserError, match="is empty or holds a tab"):
+    for name in ("", "a\tb", "a\nb", "../../x", "a\0b", " a", "-a", "a" + "é" * 100):
+        with pytest.raises(UserError, match="can name no file and no branch"):
             write_decisions(tmp_path / "x.tsv", Decisions("statement", {name: None}))
+    write_decisions(tmp_path / "x.tsv", Decisions("statement", {"a" + "é" * 99: None, "a+b@c~1": None}))
 
 
 def test_the_scripts_from_shards_to_candidates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,15 @@ import pytest
 from lightning_smith.errors import UserError
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.layered import tags
-from lightning_smith.images.names import ImageRef, add_name, any_spelling, image_key, sources, spellings
+from lightning_smith.images.names import (
+    ImageRef,
+    add_name,
+    any_spelling,
+    image_key,
+    registry_place,
+    sources,
+    spellings,
+)
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -37,7 +45,20 @@ def test_references(text: str, repository: str, tag: str | None, digest: str | N
 
 @pytest.mark.parametrize(
     "text",
-    ["", "Acme/X:latest", "acme/X", "x:" + "t" * 129, "x:", "x@sha256:12", "a//b", "a/-b", "a b", "x@", "/x"],
+    [
+        "",
+        "Acme/X:latest",
+        "acme/X",
+        "x:" + "t" * 129,
+        "x:",
+        "x@sha256:12",
+        "a//b",
+        "a/-b",
+        "a b",
+        "x@",
+        "/x",
+        "a:65536/x",
+    ],
 )
 def test_malformed_references_are_refused(text: str) -> None:
     with pytest.raises(UserError):
@@ -72,6 +93,13 @@ def test_whatever_distinguishes_two_images_is_in_their_keys_and_tags() -> None:
     assert [str(ImageRef.parse(tag).tag) for tag in made[:4]] == [
         "openai", f"openai-{'a' * 12}", "openai-v1", f"openai-v1-{'a' * 12}"
     ]  # fmt: skip
+
+
+def test_places_of_images() -> None:
+    assert registry_place("host:5000/hub/") == "host:5000/hub" and registry_place("a.b") == "a.b"
+    for text in ("http://host:5000", "https://a.b/c", " a.b", "", "host:5000/Prefix", "acme"):
+        with pytest.raises(UserError, match="is no place of images"):
+            registry_place(text)
 
 
 def test_two_names_of_one_key_are_refused() -> None:

@@ -20,7 +20,7 @@ from lightning_smith.images.known import KnownImage
 from lightning_smith.images.layer import HARNESS, harness_files
 from lightning_smith.images.needed import names_text, needed, read_names
 from lightning_smith.images.preflight import Plan, plan_pulls, read_planned, write_plan
-from lightning_smith.images.prepare import known_rows, prepare_all
+from lightning_smith.images.prepare import known_rows, prepare_all, read_manifest
 from lightning_smith.images.proof import refuse_changes
 from lightning_smith.images.registry import RemoteImage
 from lightning_smith.images.state import ImageStates, failures_text
@@ -48,6 +48,38 @@ def test_needed_images_are_the_ones_that_data_sets_name(tmp_path: Path) -> None:
         needed([tasks], ["acme/y"])
     (tmp_path / "names.tsv").write_text(names_text(found))
     assert read_names(tmp_path / "names.tsv") == found
+
+
+def test_names_that_are_none_and_data_sets_that_are_damaged(tmp_path: Path) -> None:
+    for name in ("Acme/X", "acme/x y"):
+        with pytest.raises(UserError, match=rf"t\.jsonl: image '{name}' has a malformed repository"):
+            needed([rows(tmp_path / "t.jsonl", "acme/x", name)])
+    with pytest.raises(UserError, match=r"t\.jsonl: the images acme/x and other/x share the key x"):
+        needed([rows(tmp_path / "t.jsonl", "acme/x", "other/x")])
+    pq.write_table(pa.table({"image": [1]}), tmp_path / "numbers.parquet")
+    with pytest.raises(UserError, match=r"numbers\.parquet row 1 has no image"):
+        needed([tmp_path / "numbers.parquet"])
+    names = [f"acme/image{n:05d}" for n in range(5000)]
+    pq.write_table(pa.table({"image": names}), tmp_path / "damaged.parquet", use_dictionary=False)
+    raw = bytearray((tmp_path / "damaged.parquet").read_bytes())
+    raw[4:2000] = b"\xff" * 1996
+    (tmp_path / "damaged.parquet").write_bytes(raw)
+    (tmp_path / "folder.parquet").mkdir()
+    for name in ("damaged", "folder"):
+        with pytest.raises(UserError, match=rf"{name}\.parquet is no parquet file, or a damaged one \("):
+            needed([tmp_path / f"{name}.parquet"])
+
+
+def test_what_is_no_manifest(tmp_path: Path) -> None:
+    for text in (
+        "{}",
+        "[]",
+        '{"image_name": 1, "base": {}, "layer": {}, "image": {}}',
+        '{"image_name": "x"}',
+    ):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(UserError, match=r"x\.json is no manifest of an image: delete it"):
+            read_manifest(tmp_path / "x.json")
 
 
 def test_data_sets_that_name_no_image(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ kept rows), sorted by instance id: one row for each row that the filter before k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,10 @@ from lightning_smith.tasks.columns import iter_batches_unordered
 
 HEADER = ("instance_id", "decision", "reason")
 KEPT, DROPPED = "kept", "dropped"
+
+MAX_ID_BYTES = 200
+"""Files are named by ids, with something after them, and may have 255."""
+_ID = re.compile(r"[A-Za-z0-9][^\s/\x00-\x1f\x7f]*")
 
 
 @dataclass(frozen=True)
@@ -82,9 +87,10 @@ def write_decisions(path: Path, decisions: Decisions) -> None:
     """Write the file; the same decisions give the same bytes, in whatever order they were made."""
     lines = ["\t".join(HEADER)]
     for instance_id, reason in sorted(decisions.reasons.items()):
-        if not instance_id or any(character in instance_id for character in "\t\n\r"):
+        if not _ID.fullmatch(instance_id) or len(instance_id.encode()) > MAX_ID_BYTES:
             raise UserError(
-                f"instance id {instance_id!r} is empty or holds a tab or a line end: no table can name it"
+                f"instance id {instance_id!r} can name no file and no branch: begin it with a letter or digit, without "
+                f"blanks, control characters and slashes, and with at most {MAX_ID_BYTES} bytes"
             )
         lines.append(f"{instance_id}\t{KEPT if reason is None else DROPPED}\t{reason or ''}")
     write_atomic(path, "\n".join(lines) + "\n")
