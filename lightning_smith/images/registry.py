@@ -142,6 +142,15 @@ class Registries:
         AbsentError if there is none, UserError if it is not for linux/amd64, RegistryError for the rest.
         """
         ref = ImageRef.parse(name)
+        try:
+            return self._read(name, ref)
+        except (LookupError, TypeError, AttributeError, ValueError, httpx.InvalidURL) as error:
+            raise RegistryError(
+                f"{_place(ref)[0]} answers for {ref.repository} as no registry does ({type(error).__name__}: {error}): "
+                "see whether this host is one, or whether something between changes what it sends"
+            ) from None
+
+    def _read(self, name: str, ref: ImageRef) -> RemoteImage:
         digest, document = self._manifest(ref, ref.digest or ref.tag or "latest")
         manifest_digest, manifest = digest, document
         if "manifests" in document:
@@ -208,7 +217,7 @@ class Registries:
         if scheme.lower() == "basic":
             return login
         asked = dict(_CHALLENGE.findall(rest))
-        if scheme.lower() != "bearer" or "realm" not in asked:
+        if scheme.lower() != "bearer" or not asked.get("realm"):
             return None
         query = {key: asked[key] for key in ("service", "scope") if key in asked}
         try:
@@ -300,4 +309,6 @@ def _retry_after_s(text: str | None) -> float | None:
         date = email.utils.parsedate_to_datetime(text)
     except ValueError:
         return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=datetime.UTC)
     return max(0.0, (date - datetime.datetime.now(datetime.UTC)).total_seconds())

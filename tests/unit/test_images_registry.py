@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import datetime
 import email.utils
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.known import KnownImage, read_known
-from lightning_smith.images.registry import _for_platform, _retry_after_s, through_mirror
+from lightning_smith.images.registry import (
+    Registries,
+    RegistryError,
+    _for_platform,
+    _retry_after_s,
+    through_mirror,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEADER = "image\tdigest\tcompressed_bytes\tunpacked_bytes\n"
@@ -21,7 +31,62 @@ def test_retry_after_is_seconds_or_a_date() -> None:
     assert _retry_after_s("120") == 120 and _retry_after_s(None) is None and _retry_after_s("soon") is None
     later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=90)
     assert _retry_after_s(email.utils.format_datetime(later, usegmt=True)) == pytest.approx(90, abs=2)
-    assert _retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == 0
+    assert _retry_after_s("Wed, 21 Oct 2015 07:28:00 GMT") == _retry_after_s("Wed, 21 Oct 2015 07:28:00") == 0
+
+
+class Answers(BaseHTTPRequestHandler):
+    """What a test says for the first of the paths that a request's path holds."""
+
+    said: ClassVar[dict[str, tuple[int, dict[str, str], str]]] = {}
+
+    def do_GET(self) -> None:
+        found = (answer for part, answer in self.said.items() if part in self.path)
+        status, headers, body = next(found, (404, {}, ""))
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value.format(host=f"127.0.0.1:{self.server.server_address[1]}"))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+TOKEN = (401, {"WWW-Authenticate": 'Bearer realm="http://{host}/token"'}, "")
+NO_LAYERS = '{"layers": [], "config": {"digest": "sha256:c"}}'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"manifests": (200, {}, NO_LAYERS), "blobs": (200, {}, "<html>")},
+        {"manifests": (200, {}, NO_LAYERS), "blobs": (200, {}, "[]")},
+        {"manifests": (200, {}, NO_LAYERS.replace("[]", "[{}]")), "blobs": (200, {}, '{"architecture": "amd64"}')},
+        {"manifests": (200, {}, '{"layers": []}')},
+        {"manifests": (200, {}, '{"manifests": null}')},
+        {"manifests": (200, {}, '{"manifests": ["x"]}')},
+        {"manifests": TOKEN, "token": (200, {}, "<html>")},
+        {"manifests": TOKEN, "token": (200, {}, "[]")},
+        {"manifests": (401, {"WWW-Authenticate": 'Bearer realm="::::"'}, "")},
+    ],
+)  # fmt: skip
+def test_answers_that_no_registry_gives(host: str, said: dict[str, tuple[int, dict[str, str], str]]) -> None:
+    Answers.said = said
+    with (
+        Registries() as registries,
+        pytest.raises(RegistryError, match=r"answers for .* as no registry does") as caught,
+    ):
+        registries.about(f"{host}/acme/x")
+    assert caught.value.passing, "a page of a proxy may go"
 
 
 @pytest.mark.parametrize(
