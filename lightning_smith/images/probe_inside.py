@@ -1,6 +1,6 @@
 """Runs inside an image, by /opt/agent's Python, and prints one JSON object. Imports the standard library alone.
 
-Its argument is `{"checks": bool, "test_command": [words]}`.
+Its argument is `{"checks": bool, "test_command": [words], "user": the image's}`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -61,7 +62,19 @@ def environment() -> dict[str, dict[str, object]]:
     return found
 
 
-def problems(test_command: list[str]) -> list[str]:
+def of_others(user: str, tracked: set[str]) -> tuple[str, int] | None:
+    """The first folder or tracked file of the repository that is not of the image's user, and its owner."""
+    name = user.partition(":")[0] or "0"
+    own = int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid
+    for folder, _, names in os.walk(TREE):
+        files = (path for entry in names if (path := f"{folder}/{entry}") in tracked)
+        for path in (folder, *files):
+            if (owner := os.lstat(path).st_uid) != own:
+                return path, owner
+    return None
+
+
+def problems(test_command: list[str], user: str) -> list[str]:
     found = [f"has no {name}" for name in ("bash", "git") if shutil.which(name) is None]
     if not os.path.isdir(f"{TREE}/.git"):
         return [*found, f"has no git repository at {TREE}"]
@@ -83,6 +96,11 @@ def problems(test_command: list[str]) -> list[str]:
     elif status.stdout:
         lines = status.stdout.splitlines()
         found.append(f"has changes in {TREE} ({len(lines)}, the first is {lines[0].strip()!r})")
+    listed = subprocess.run(["git", "-C", TREE, "ls-files", "-z"], capture_output=True, env=variables).stdout
+    if others := of_others(user, {f"{TREE}/{os.fsdecode(path)}" for path in listed.split(b"\0")}):
+        found.append(
+            f"has {others[0]}, which belongs to user {others[1]} and not to its own ({user or 'root'})"
+        )
     script = f'[ ! -f {ACTIVATE} ] || . {ACTIVATE} testbed; "$@"'
     command = ["bash", "-c", script, "bash", *test_command, "--version"]
     tested = subprocess.run(command, cwd=TREE, capture_output=True, text=True, env=variables)
@@ -103,7 +121,7 @@ def main() -> None:
         openai.OpenAI(api_key="none", base_url="http://127.0.0.1:9/v1").close()
         assert lightning_smith.rollout.agent.__file__.startswith("/opt/agent/")
         answer["agent"] = {"python": sys.version.split()[0], "openai": openai.__version__}
-        answer["problems"] = problems(request["test_command"])
+        answer["problems"] = problems(request["test_command"], request["user"])
     print(json.dumps(answer))
 
 

@@ -51,7 +51,8 @@ def fingerprint(daemon: Daemon, base: FoundImage, volume: str) -> Environment:
 
 def probe(daemon: Daemon, image: FoundImage, test_command: Sequence[str]) -> Probe:
     """Start /opt/agent in an image and have it look around."""
-    answer = _run(daemon, image, {"checks": True, "test_command": list(test_command)}, {})
+    request = {"checks": True, "test_command": list(test_command), "user": image.user}
+    answer = _run(daemon, image, request, {})
     return Probe(answer["environment"], answer["agent"], answer["problems"])
 
 

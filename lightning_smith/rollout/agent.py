@@ -27,13 +27,14 @@ from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.revisions import Revisions
-from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model
+from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model, encodable
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.grading import GraderError, decide, disagreement, run_tests
 from lightning_smith.rollout.kinds import open_plans, open_room
 from lightning_smith.rollout.loop import Episode, run_episode
 from lightning_smith.rollout.outcome import (
+    MAX_NAMED,
     UNSUBMITTED,
     Ending,
     Outcome,
@@ -238,6 +239,8 @@ def _converse(
         if _counts(rollout, settings):
             _take_patch(rollout, workspace)
             rollout.left_out = workspace.left_out
+            named = tuple(map(encodable, workspace.in_submodules[:MAX_NAMED]))
+            rollout.record = replace(rollout.record, in_submodules=named)
         elif rollout.ending is Ending.FAILURE:  # never graded: its trajectory alone has it
             with contextlib.suppress(Exception):
                 rollout.patch = workspace.diff()

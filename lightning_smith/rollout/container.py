@@ -19,16 +19,19 @@ import os
 import posixpath
 import socket
 import stat
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from lightning_smith.closing import Closing
 from lightning_smith.errors import UserError
+from lightning_smith.files import read_json, write_json
+from lightning_smith.images.build import MAIN
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import EXECUTABLE, REGULAR, SYMLINK, TreeFile
 from lightning_smith.rollout import executor
@@ -37,10 +40,15 @@ from lightning_smith.rollout.diff import (
     APPLY_TIMEOUT_S,
     EMPTY_GIT_FOLDER,
     MAX_DIFF_BYTES,
+    SUBMODULE,
     Applied,
+    Entry,
     Stamp,
     apply_script,
     choose_parts,
+    git_mode,
+    store_blobs,
+    tracked_entries,
     write_diff,
 )
 from lightning_smith.rollout.scratch import remove_tree
@@ -59,6 +67,9 @@ _USUAL_ROOTS = (".", "src", "lib")
 """An editable installation may import from elsewhere than sys.path says."""
 
 _MAX_ANSWER_BYTES = 1 << 30
+_INSPECT_S = 600.0
+"""How long looking at every file of an image's tree may take."""
+
 _MODES = {EXECUTABLE: stat.S_IFREG | 0o755, SYMLINK: stat.S_IFLNK | 0o777}
 _HEADER_BYTES = 8
 
@@ -143,6 +154,26 @@ class ImageFacts:
     """Variables of a command: the image's own and what activating its conda environment adds."""
     import_roots: list[str]
     """Folders of the tree that Python imports from, relative to it."""
+    found: dict[str, Entry | None]
+    """What the tree has in the place of `main`'s entries, where that differs; the contents are in the repository.
+
+    Git has converted files at checkout (line ends, `$Id$`, encodings), or the image's maker has changed them.
+    """
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The inverse of `write`."""
+        about = read_json(path)
+        found = {path: entry and Entry(*entry) for path, entry in about["found"].items()}
+        return cls(about["environment"], about["import_roots"], found)
+
+    def write(self, path: Path) -> None:
+        """Write the file that `read` reads."""
+        write_json(path, asdict(self))
+
+
+FACTS = "image_facts.json"
+"""The file with an image's facts, beside the copy of its repository."""
 
 
 class Container(Closing):
@@ -152,7 +183,7 @@ class Container(Closing):
     """
 
     def __init__(self, image: Revisions, limits: ResourceLimits, stream: Stream) -> None:
-        self._image, self._limits, self.image_name = image, limits, image.image_name
+        self.image, self._limits, self.image_name = image, limits, image.image_name
         self._stream: Stream | None = stream
         self.name = stream.name
         try:
@@ -160,7 +191,7 @@ class Container(Closing):
                 ready, _ = self._receive(stream, ANSWER_S)
             if ready["bash"] is None:
                 raise SandboxError(f"the image {image.image_name} has no bash")
-            self.home, self._bash = str(ready["home"]), str(ready["bash"])
+            self.home, self._bash, self.user = str(ready["home"]), str(ready["bash"]), str(ready["user"])
             self.environment: dict[str, str] = ready["environment"]
             """The executor's own variables."""
             if (calls := filter_program(str(ready["machine"]))) is not None:
@@ -188,11 +219,11 @@ class Container(Closing):
         received = stream.receive(timeout_s)
         if received is None:
             raise SandboxError(
-                f"a container of {self._image.image_name} ended by itself"
+                f"a container of {self.image_name} ended by itself"
                 f" ({stream.said() or 'the kernel or an operator killed it'})"
             )
         if "error" in received[0]:
-            raise SandboxError(f"in a container of {self._image.image_name}: {received[0]['error']}")
+            raise SandboxError(f"in a container of {self.image_name}: {received[0]['error']}")
         return received
 
     @contextmanager
@@ -201,7 +232,7 @@ class Container(Closing):
             yield
         except TimeoutError:
             raise SandboxError(
-                f"a container of {self._image.image_name}, or what runs it, did not answer in time"
+                f"a container of {self.image_name}, or what runs it, did not answer in time"
             ) from None
         except OSError as error:
             raise SandboxError(f"a container of {self.image_name} went away: {error}") from None
@@ -259,13 +290,17 @@ class Container(Closing):
         """Remove files and folders below `root`; with `prune`, the folders above that are left empty as well."""
         self.ask("remove", root=root, paths=list(paths), prune=prune)
 
-    def lay_out(self, revision: str) -> None:
-        """Make the tree that of a revision, without its history, and remember every file of it."""
-        changed = self._image.changed_files(revision)
+    def lay_out(self, revision: str) -> frozenset[str]:
+        """Make the tree that of a revision, without its history, and remember every file of it.
+
+        Returns the paths in which the revision differs from `main`: these are as it has them, byte for byte.
+        """
+        changed = self.image.changed_files(revision)
         self.remove([".git"])
         self.remove([path for path, file in changed.items() if file is None], prune=True)
         self.write({path: file for path, file in changed.items() if file is not None})
         self.ask("remember", root=TREE)
+        return frozenset(changed)
 
     def changes(self) -> ContainerChanges:
         """What changed in the tree since it was laid out."""
@@ -282,6 +317,7 @@ class Container(Closing):
 def look_into(container: Container, variables: Mapping[str, str]) -> ImageFacts:
     """Ask a container about its image, whose own variables are given; UserError if the image cannot serve."""
     name = container.image_name
+    found_entries = _found_entries(container)
     plain = {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LANG": "C.UTF-8",
@@ -310,7 +346,40 @@ def look_into(container: Container, variables: Mapping[str, str]) -> ImageFacts:
         raise UserError(f"the image {name} has no git: patches could not be applied in it")
     paths = (posixpath.relpath(path, TREE) for path in ask(_IMPORT_PATHS, environment) if path)
     inside = {path for path in paths if path.split("/")[0] != ".."}
-    return ImageFacts(environment, sorted(inside | set(_USUAL_ROOTS)))
+    return ImageFacts(environment, sorted(inside | set(_USUAL_ROOTS)), found_entries)
+
+
+def _found_entries(container: Container) -> dict[str, Entry | None]:
+    """`ImageFacts.found` of a container in which nothing has run; UserError if its commands may not change the tree."""
+    image = container.image
+    answer, _ = container.ask("inspect", root=TREE, timeout_s=_INSPECT_S)
+    tracked = {
+        path: entry
+        for path, entry in tracked_entries(image.repository, image.commit(MAIN)).items()
+        if entry.mode != SUBMODULE
+    }
+    for path, owner, is_folder in answer["others"]:
+        if is_folder or path in tracked:
+            raise UserError(
+                f"{posixpath.join(TREE, path).rstrip('/')} in the image {image.image_name} belongs to user {owner}, "
+                f"and commands run as {container.user}, who may not change it: build the image again with `RUN chown "
+                f"-R {container.user} {TREE}` before its USER line, or with `USER {owner}`"
+            )
+    there = {path: (Entry(git_mode(mode), blob), target) for path, mode, blob, target in answer["files"]}
+    found: dict[str, Entry | None] = {path: None for path in tracked if path not in there}
+    differing = [path for path, entry in tracked.items() if path in there and there[path][0] != entry]
+    regular = [path for path in differing if there[path][0].mode != SYMLINK]
+    answer, data = container.ask(
+        "read", root=TREE, paths=regular, max_bytes=_MAX_ANSWER_BYTES, timeout_s=_INSPECT_S
+    )
+    contents = [os.fsencode(there[path][1]) for path in differing if path not in regular]
+    at = 0
+    for size in answer["sizes"]:
+        contents.append(data[at : at + size])
+        at += size
+    with tempfile.TemporaryDirectory() as folder:
+        store_blobs(image.repository, Path(folder) / "blobs", contents)
+    return found | {path: there[path][0] for path in differing}
 
 
 class ContainerChanges:
@@ -434,14 +503,17 @@ class ContainerWorkspace(Closing):
         self._diffs = 0
         self.left_out: Counter[str] = Counter()
         """What the last diff left out, by reason."""
+        self.in_submodules: tuple[str, ...] = ()
+        """Of these, what lies in submodules."""
         self._commit = image.commit(branch)
         self.container, facts = sandbox.workbench(image)
         self._environment = facts.environment
         try:
-            self.container.lay_out(branch)
+            own = self.container.lay_out(branch)
         except BaseException:
             self.close()
             raise
+        self._found = {path: entry for path, entry in facts.found.items() if path not in own}
 
     def execute(self, command: str, timeout_s: float) -> Observation:
         done = self.container.run(
@@ -457,9 +529,9 @@ class ContainerWorkspace(Closing):
             self._commit,
             self._scratch / f"diff-{self._diffs}",
             max_bytes=self._max_diff_bytes,
-            untracked=True,
+            found=self._found,
         )
-        self.left_out = taken.left_out
+        self.left_out, self.in_submodules = taken.left_out, taken.in_submodules
         return taken.data
 
     def close(self) -> None:

@@ -18,10 +18,10 @@ import posixpath
 import re
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.git import GitError, git
@@ -66,13 +66,26 @@ class Stamp:
     ctime_ns: int
 
 
+SUBMODULE = "160000"
+"""Mode of a commit's entry for a submodule, of which it has nothing but the hash of a commit."""
+
+
+class Entry(NamedTuple):
+    """What stands at a path: mode as git has it, and the hash of the content."""
+
+    mode: str
+    blob: str
+
+
 @dataclass(frozen=True)
 class TakenDiff:
     """A patch and what was left out of it."""
 
     data: bytes
     left_out: Counter[str] = field(default_factory=Counter)
-    """Changed entries by reason: byte code, git folder, link out of the tree, special file, bad path."""
+    """Changed entries by reason: byte code, git folder, link out of the tree, special file, bad path, submodule."""
+    in_submodules: tuple[str, ...] = ()
+    """Changed entries below submodules, or in the place of one."""
 
 
 @dataclass(frozen=True)
@@ -181,24 +194,38 @@ def write_diff(
     scratch: Path,
     *,
     max_bytes: int = MAX_DIFF_BYTES,
-    untracked: bool = False,
+    found: Mapping[str, Entry | None] | None = None,
 ) -> TakenDiff:
     """Patch from `commit` of a bare `repository` to a tree that was a checkout of it before it changed.
 
     It is that of `git diff --binary --full-index` without renames: new, changed and deleted files, modes,
     links within the tree. Its text is UTF-8: files in another encoding are in it as binary. `scratch` is an
-    absent or empty folder outside the tree. With `untracked`, the tree had files that the commit lacks, such as what
-    a build made; changes of these are left out. Raises DiffRefusedError if the changes are too many or too
-    large, naming the largest.
+    absent or empty folder outside the tree. Changes in submodules are left out: the commit has only their hashes.
+
+    `found` is for a tree that was checked out by others. It says what stood there in the place of the commit's
+    entries before the change, None for nothing: the patch is taken against that, byte for byte, since the tree that
+    it is applied to has it too. Changes of files that the commit lacks, such as what a build made, are left out then.
+
+    Raises DiffRefusedError if the changes are too many or too large, naming the largest.
     """
     changes, left_out = _changes(changed)
-    if untracked and changes:
-        tracked = _tracked(repository, commit)
-        for path in [path for path in changes if changed.existed(path) and path not in tracked]:
+    in_submodules: list[str] = []
+    if changes:
+        tracked = tracked_entries(repository, commit)
+        links = {path for path, entry in tracked.items() if entry.mode == SUBMODULE}
+        for path in list(changes):
+            if links and any(part in links for part in _with_folders(path)):
+                reason = "submodule"
+                in_submodules.append(path)
+            elif found is not None and path not in tracked and changed.existed(path):
+                reason = "not in git"
+            else:
+                continue
             del changes[path]
-            left_out["not in git"] += 1
+            left_out[reason] += 1
+    in_submodules.sort()
     if not changes:
-        return TakenDiff(b"", left_out)
+        return TakenDiff(b"", left_out, tuple(in_submodules))
     sizes = {path: stamp.size for path, stamp in changes.items() if stamp is not None}
     if len(changes) > _MAX_CHANGED_FILES:
         raise DiffRefusedError(f"{len(changes)} files changed, more than the {_MAX_CHANGED_FILES} of a patch")
@@ -206,21 +233,33 @@ def write_diff(
         raise DiffRefusedError(_too_large(sizes, max_bytes))
     private = make_git_folder(scratch / "git", alternate=repository)
     try:
-        _write_index(private, scratch / "blobs", changed, changes, commit)
-        data = _render(private, commit)
+        base = _write_index(private, scratch / "blobs", changed, changes, commit, found or {})
+        data = _render(private, base)
         if foreign := [part.names[-1] for part in split_diff(data) if not _is_utf8(part.data)]:
             (private / "info/attributes").write_text(_ATTRIBUTES + "".join(map(_binary_attribute, foreign)))
-            data = _render(private, commit)
+            data = _render(private, base)
     except GitError as error:
         raise DiffRefusedError(f"the changes cannot be written as a patch ({error})") from None
     if len(data) > max_bytes:
         raise DiffRefusedError(_too_large(sizes, max_bytes))
-    return TakenDiff(data, left_out)
+    return TakenDiff(data, left_out, tuple(in_submodules))
 
 
-def _tracked(repository: Path, commit: str) -> frozenset[str]:
-    listed = git(repository, "ls-tree", "-r", "-z", "--name-only", commit)
-    return frozenset(os.fsdecode(path) for path in listed.split(b"\0"))
+def tracked_entries(repository: Path, commit: str) -> dict[str, Entry]:
+    """Every entry of a commit by its path, submodules included."""
+    entries = {}
+    for line in git(repository, "ls-tree", "-r", "-z", commit).split(b"\0")[:-1]:
+        about, _, path = line.partition(b"\t")
+        mode, _, blob = about.decode().split(" ")
+        entries[os.fsdecode(path)] = Entry(mode, blob)
+    return entries
+
+
+def _with_folders(path: str) -> Iterator[str]:
+    """A path and those of the folders above it."""
+    while path:
+        yield path
+        path = posixpath.dirname(path)
 
 
 def _changes(changed: ChangedFiles) -> tuple[dict[str, Stamp | None], Counter[str]]:
@@ -282,25 +321,51 @@ def make_git_folder(folder: Path, alternate: Path | None = None) -> Path:
 
 
 def _write_index(
-    private: Path, blobs: Path, changed: ChangedFiles, changes: dict[str, Stamp | None], commit: str
-) -> None:
-    """Fill the private index with `commit` and the changes, whose contents are copied to `blobs` first."""
+    private: Path,
+    blobs: Path,
+    changed: ChangedFiles,
+    changes: dict[str, Stamp | None],
+    commit: str,
+    found: Mapping[str, Entry | None],
+) -> str:
+    """Fill the private index with `commit` and the changes, whose contents are copied to `blobs` first.
+
+    Returns the tree that the patch is taken against: the commit, but where `found` says otherwise of a changed file.
+    """
     kept = [(path, stamp) for path, stamp in changes.items() if stamp is not None]
-    blobs.mkdir(parents=True)
-    for number, content in enumerate(changed.contents([path for path, _ in kept])):
-        (blobs / str(number)).write_bytes(content)
-    listed = "".join(f"{blobs / str(number)}\n" for number in range(len(kept)))
-    store = ("hash-object", "-w", "--no-filters", "--stdin-paths")
-    hashes = git(private, *store, stdin=os.fsencode(listed)).split()
+    hashes = store_blobs(private, blobs, changed.contents([path for path, _ in kept]))
+    base = commit
     git(private, "read-tree", commit)
-    # Deletions come first: a file may have become a folder, or a folder a file.
-    entries = [f"0 {'0' * 40}\t{path}\0" for path, stamp in changes.items() if stamp is None]
+    if others := {path: found[path] for path in changes if path in found}:
+        _update_index(private, others)
+        base = git(private, "write-tree").decode().strip()
+    entries: dict[str, Entry | None] = {path: None for path, stamp in changes.items() if stamp is None}
     for (path, stamp), blob in zip(kept, hashes, strict=True):
-        entries.append(f"{_git_mode(stamp)} {blob.decode()}\t{path}\0")
+        entries[path] = Entry(git_mode(stamp.mode), blob)
+    _update_index(private, entries)
+    return base
+
+
+def store_blobs(repository: Path, folder: Path, contents: Iterable[bytes]) -> list[str]:
+    """Store contents in a repository and return their hashes; `folder`, which is made, gets a copy of each."""
+    folder.mkdir(parents=True)
+    listed = []
+    for number, content in enumerate(contents):
+        (folder / str(number)).write_bytes(content)
+        listed.append(f"{folder / str(number)}\n")
+    store = ("hash-object", "-w", "--no-filters", "--stdin-paths")
+    return git(repository, *store, stdin=os.fsencode("".join(listed))).decode().split()
+
+
+def _update_index(private: Path, entries: Mapping[str, Entry | None]) -> None:
+    """Put entries into the index, and take those out that are None."""
+    # Deletions come first: a file may have become a folder, or a folder a file.
+    lines = [f"0 {'0' * 40}\t{path}\0" for path, entry in entries.items() if entry is None]
+    lines += [f"{entry.mode} {entry.blob}\t{path}\0" for path, entry in entries.items() if entry is not None]
     git(
         private,
         *("-c", "core.protectNTFS=false", "update-index", "-z", "--index-info"),
-        stdin=os.fsencode("".join(entries)),
+        stdin=os.fsencode("".join(lines)),
     )
 
 
@@ -313,10 +378,11 @@ def _content(path: Path, stamp: Stamp) -> bytes:
     return path.read_bytes()
 
 
-def _git_mode(stamp: Stamp) -> str:
-    if stat.S_ISLNK(stamp.mode):
+def git_mode(mode: int) -> str:
+    """How git writes the mode of a file or a link."""
+    if stat.S_ISLNK(mode):
         return "120000"
-    return "100755" if stamp.mode & stat.S_IXUSR else "100644"
+    return "100755" if mode & stat.S_IXUSR else "100644"
 
 
 def _render(private: Path, commit: str) -> bytes:

@@ -16,7 +16,7 @@ import contextlib
 import functools
 import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -24,7 +24,6 @@ from docker.errors import APIError, DockerException
 from docker.types import Ulimit
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, write_json
 from lightning_smith.images.daemon import Daemon, DockerError
 from lightning_smith.images.docker import DockerImage, DockerImages
 from lightning_smith.process import stage_lock
@@ -32,6 +31,7 @@ from lightning_smith.rollout import executor
 from lightning_smith.rollout.bwrap import ResourceLimits, SandboxError
 from lightning_smith.rollout.container import (
     ANSWER_S,
+    FACTS,
     Container,
     ContainerTestTree,
     ImageFacts,
@@ -119,12 +119,12 @@ class DockerSandbox:
 
     def facts(self, image: DockerImage) -> ImageFacts:
         """What holds of an image: asked of a container of it once, and kept beside the copy of its repository."""
-        known = image.folder / "facts.json"
+        known = image.folder / FACTS
         if not known.exists():
             with stage_lock(image.folder, "facts", wait_s=300):
                 if not known.exists():
-                    write_json(known, asdict(self._look(image)))
-        return ImageFacts(**read_json(known))
+                    self._look(image).write(known)
+        return ImageFacts.read(known)
 
     @contextlib.contextmanager
     def test_tree(self, image: DockerImage, revision: str) -> Iterator[ContainerTestTree]:

@@ -27,6 +27,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import hashlib
 import json
 import math
 import os
@@ -148,7 +149,7 @@ class HarnessGoneError(Exception):
 
 
 class Executor:
-    """Answers requests: `filter`, `run`, `write`, `remove`, `stamps`, `remember`, `changes`, `read`."""
+    """Answers requests: `filter`, `run`, `write`, `remove`, `stamps`, `inspect`, `remember`, `changes`, `read`."""
 
     def __init__(self, user: str = "") -> None:
         self._uid, self._gid, self._home = _account(user)
@@ -206,6 +207,7 @@ class Executor:
                 "ready": True,
                 "pid": os.getpid(),
                 "home": self._home,
+                "user": self._uid,
                 "bash": shutil.which("bash"),
                 "machine": os.uname().machine,
                 "environment": dict(os.environ),
@@ -283,6 +285,33 @@ class Executor:
     def on_stamps(self, request, data: bytes):
         """Path and stamp of every file below `root` as it is now."""
         return {"stamps": [(_text(path), stamp) for path, stamp in _scan(request["root"])]}, b""
+
+    def on_inspect(self, request, data: bytes):
+        """What is below `root` before anything changed it.
+
+        `files`: path, mode, hash as git makes it, and a link's target, of files and links outside of .git. `others`:
+        what belongs to somebody else than the commands, as [path, uid, whether it is a folder].
+        """
+        top = os.fsencode(request["root"])
+        files, others, folders = [], [], [b""]
+        if os.lstat(top).st_uid != self._uid:
+            others.append(["", os.lstat(top).st_uid, True])
+        while folders:
+            folder = folders.pop()
+            try:
+                found = _entries(os.path.join(top, folder))
+            except PermissionError:
+                continue  # it is somebody else's
+            for name, about in found:
+                path = os.path.join(folder, name)
+                is_folder = stat.S_ISDIR(about.st_mode)
+                if about.st_uid != self._uid:
+                    others.append([_text(path), about.st_uid, is_folder])
+                if is_folder:
+                    folders.append(path)
+                elif not path.startswith(b".git/") and about.st_uid == self._uid:
+                    files += _described(top, path, about.st_mode)
+        return {"files": files, "others": others}, b""
 
     def on_changes(self, request, data: bytes):
         """Files that are new or differ from what was remembered, with stamps and targets of links, and those gone."""
@@ -620,6 +649,23 @@ def _scan(root: str):
 def _entries(folder: bytes):
     with os.scandir(folder) as entries:
         return [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries]
+
+
+def _described(top: bytes, path: bytes, mode: int):
+    """Path, mode, git's hash and target of a link, in a list of one; an empty list for special files."""
+    full, target = os.path.join(top, path), b""
+    if stat.S_ISLNK(mode):
+        content = target = os.readlink(full)
+    elif stat.S_ISREG(mode):
+        number = _open_regular(full)
+        try:
+            content = b"".join(iter(lambda: os.read(number, 1 << 20), b""))
+        finally:
+            os.close(number)
+    else:
+        return []
+    blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    return [[_text(path), mode, blob, _text(target)]]
 
 
 def _open_regular(full: bytes) -> int:

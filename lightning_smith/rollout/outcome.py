@@ -120,6 +120,9 @@ def reward_of(outcome: Outcome | None) -> float | None:
     return float(outcome is Outcome.SOLVED)
 
 
+MAX_NAMED = 20
+
+
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
     """One rollout of probe, training or evaluation; one line of a rollout log.
@@ -128,7 +131,8 @@ class RolloutRecord:
     Times are seconds of wall clock; `model_s` is spent waiting for the policy, `grade_s` in tests.
     `prompt_tokens` adds up the prompts of all turns, `max_prompt_tokens` is the longest one. `blocked` counts
     refused commands by kind (`guard.Kind`), `opaque` commands whose text does not say what they start.
-    `patch_sha256` is None where no patch was left, or an empty one.
+    `patch_sha256` is None where no patch was left, or an empty one. `in_submodules` names changed files that a patch
+    cannot hold, because they lie in submodules, at most MAX_NAMED.
     Of a graded patch: `grade` says which tests decided (`task.Grade`), `checks` what stands behind the verdict
     (`grades.Check`), and `harness_resolved` what SWE-smith's own harness made of the same log, if it was asked.
     """
@@ -157,6 +161,7 @@ class RolloutRecord:
     grade: str | None = None
     checks: tuple[str, ...] = ()
     harness_resolved: bool | None = None
+    in_submodules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.error is not None:  # may quote names of files, whose bytes need not be UTF-8
@@ -176,6 +181,7 @@ class RolloutRecord:
             "outcome": self.outcome.value if self.outcome else None,
             "blocked": dict(self.blocked),
             "checks": list(self.checks),
+            "in_submodules": list(self.in_submodules),
         }
 
     @classmethod
@@ -186,7 +192,8 @@ class RolloutRecord:
             raise UserError(f"rollout record of {row.get('instance_id')} has an unknown key {unknown[0]!r}")
         try:
             outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
-            return cls(**{**row, "outcome": outcome, "checks": tuple(row.get("checks", ()))})
+            lists = {name: tuple(row.get(name, ())) for name in ("checks", "in_submodules")}
+            return cls(**{**row, **lists, "outcome": outcome})
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"rollout record of {row.get('instance_id')} is malformed: {error}") from None
 

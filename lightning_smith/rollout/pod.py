@@ -35,7 +35,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -47,6 +47,7 @@ from lightning_smith.images.repository import GIT_FOLDER, check_repository, make
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.bwrap import ResourceLimits, SandboxError
 from lightning_smith.rollout.container import (
+    FACTS,
     Container,
     ContainerTestTree,
     ImageFacts,
@@ -157,15 +158,15 @@ class PodSandbox:
 
     def _facts(self, image: PodImage, container: Container) -> ImageFacts:
         """What holds of the image: asked of the first container, before anything else runs in it."""
-        known = image.folder / "facts.json"
+        known = image.folder / FACTS
         if not known.exists():
             own = {
                 name: value
                 for name, value in container.environment.items()
                 if not name.startswith(_POD_VARIABLES)
             }
-            write_json(known, asdict(look_into(container, own)))
-        return ImageFacts(**read_json(known))
+            look_into(container, own).write(known)
+        return ImageFacts.read(known)
 
     def _seen(self, path: str) -> Path:
         """Where the harness sees a file of the image."""

@@ -85,6 +85,8 @@ class BwrapWorkspace(Closing):
         self._diffs = 0
         self.left_out: Counter[str] = Counter()
         """What the last diff left out, by reason."""
+        self.in_submodules: tuple[str, ...] = ()
+        """Of these, what lies in submodules."""
         try:
             self._commit = image.commit(branch)
             self._tmp.mkdir(parents=True)
@@ -117,7 +119,7 @@ class BwrapWorkspace(Closing):
             self._scratch / f"diff-{self._diffs}",
             max_bytes=self._max_diff_bytes,
         )
-        self.left_out = taken.left_out
+        self.left_out, self.in_submodules = taken.left_out, taken.in_submodules
         return taken.data
 
     def close(self) -> None:

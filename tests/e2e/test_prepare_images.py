@@ -282,9 +282,10 @@ def test_one_changed_byte_is_named(daemon: Daemon, docker_image_name: str, layer
     [
         ({"testbed/stray": "x"}, (), r"has changes in /testbed \(1, the first is '\?\? stray'\)"),
         ({f"{docker_image.TESTBED}/bin/python": "#!/bin/sh\nexit 1\n"}, (), "cannot run its test command python -m"),
-        ({}, ("USER nobody", 'ENTRYPOINT ["/bin/false"]', "ENV LD_LIBRARY_PATH=/usr/lib PYTHONNOUSERSITE=1"), None),
+        ({}, ('ENTRYPOINT ["/bin/false"]', "ENV LD_LIBRARY_PATH=/usr/lib PYTHONNOUSERSITE=1"), None),
+        ({}, ("USER nobody",), r"has /testbed, which belongs to user 0 and not to its own \(nobody\)"),
     ],
-    ids=["changed tree", "no test command", "user and entrypoint"],
+    ids=["changed tree", "no test command", "entrypoint", "another user's tree"],
 )  # fmt: skip
 def test_images_of_many_kinds(
     daemon: Daemon,

@@ -23,6 +23,7 @@ import tiny_image
 from processes import processes
 
 from lightning_smith.errors import UserError
+from lightning_smith.images.git import git
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout import agent as agent_module
 from lightning_smith.rollout import loop as loop_module
@@ -38,7 +39,7 @@ from lightning_smith.rollout.bwrap import (
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.grading import decide, run_tests
 from lightning_smith.rollout.loop import SUBMIT_COMMAND
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 from lightning_smith.rollout.scratch import Scratch, sweep
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.rollout.task import RolloutTask
@@ -530,6 +531,29 @@ def test_an_error_of_the_harness_keeps_patch_turns_and_trajectory(
     lost = roll_out(stage, tiny_image.FIX, sample=11, submit=False)
     assert (lost.record.outcome, lost.record.turns) == (Outcome.INFRA, 1)
     assert tiny_image.FIXED_LINE in (folder / "trajectories" / tiny_image.TASK / "11.traj.json").read_text()
+
+
+def test_changes_in_a_submodule_are_named_in_the_record(tmp_path: Path) -> None:
+    repository = tiny_image.build(tmp_path / "images") / "repository.git"
+    who = {
+        f"GIT_{part}": "x" for part in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
+    }
+    environment = {"GIT_INDEX_FILE": str(tmp_path / "index"), **who}
+
+    def run(*arguments: str, stdin: str = "") -> str:
+        done = git(repository, *arguments, stdin=stdin.encode(), environment=environment)
+        return done.decode().strip()
+
+    run("read-tree", tiny_image.TASK)
+    run("update-index", "--index-info", stdin=f"160000 {'1' * 40}\tlibs/sub\n")
+    commit = run("commit-tree", run("write-tree"), "-p", f"{tiny_image.TASK}~1", "-m", "with a submodule")
+    run("update-ref", f"refs/heads/{tiny_image.TASK}", commit)
+    rollout = roll_out(
+        make_stage(tmp_path), f"mkdir -p libs/sub && echo x > libs/sub/new.c && {tiny_image.FIX}"
+    )
+    assert (rollout.record.outcome, rollout.record.in_submodules) == (Outcome.SOLVED, ("libs/sub/new.c",))
+    assert b"libs/sub" not in rollout.patch
+    assert RolloutRecord.from_dict(json.loads(json.dumps(rollout.record.to_dict()))) == rollout.record
 
 
 def test_too_many_refused_commands_are_a_verdict(tmp_path: Path, folder: Path) -> None:

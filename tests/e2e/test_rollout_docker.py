@@ -190,6 +190,76 @@ def test_files_that_a_build_left_are_not_in_the_patch(
         assert workspace.left_out == {"not in git": 2}
 
 
+CONVERTED = {
+    ".gitattributes": "*.bat text eol=crlf\n*.c ident\nwide.txt text working-tree-encoding=UTF-16LE-BOM\n",
+    "run.bat": "echo one\necho two\n",
+    "id.c": "/* $Id$ */\nint x;\n",
+    "wide.txt": "één\ntwee\n",
+    "dirty.cfg": "a = 1\nb = 2\nc = 3\n",
+    "gone.cfg": "x\n",
+}
+EDIT_CONVERTED = (
+    "sed -i s/two/three/ run.bat && sed -i 's/int x/int y/' id.c && printf 'x\\0\\n\\0' >> wide.txt && "
+    "sed -i 's/a = 1/a = 5/' dirty.cfg && echo new > gone.cfg"
+)
+STATE = "sha256sum run.bat id.c wide.txt dirty.cfg gone.cfg src/widget/core.py"
+
+
+def test_the_patch_is_of_the_tree_that_was_found_and_applies_to_it(
+    daemon: Daemon, sandbox: DockerSandbox, tmp_path: Path
+) -> None:
+    """Git has converted files when the image was made, others were changed afterwards without a commit."""
+    built = tiny_image.build(tmp_path / "images", {**tiny_image.FILES, **CONVERTED})
+    clone = docker_image.clone(built / "repository.git", tmp_path / "clone")
+    assert (clone / "run.bat").read_bytes() == b"echo one\r\necho two\r\n" and b"$Id: " in (
+        clone / "id.c"
+    ).read_bytes()
+    (clone / "dirty.cfg").write_text("a = 1\nb = 9\nc = 3\n")
+    (clone / "gone.cfg").unlink()
+    tree = docker_image.base_tree()
+    tree.add(clone, "testbed")
+    name = docker_image.import_image(daemon, tree, "acme/converted")
+    image = sandbox.prepare(name)
+    found = sandbox.facts(image).found
+    assert {path for path, entry in found.items() if entry} == {"run.bat", "id.c", "wide.txt", "dirty.cfg"}
+    assert found["gone.cfg"] is None and len(found) == 5
+    with open_workspace(sandbox, name, tmp_path / "ws") as workspace:
+        assert workspace.execute(f"{EDIT_CONVERTED} && {tiny_image.FIX}", 60).returncode == 0
+        diff, state = workspace.diff(), workspace.execute(STATE, 60).output
+    assert b"-echo two\r\n+echo three\r\n" in diff and b" echo one\r\n" in diff
+    assert b" b = 9\n" in diff and b"new file mode 100644" in diff
+    with sandbox.test_tree(image, tiny_image.TASK) as graded:
+        applied = graded.apply(diff, lambda path: False)
+        assert applied.ok, applied.output
+        done = graded.run(STATE, environment={}, timeout_s=60, cpu_s=60, keep_bytes=10_000)
+    assert done.output == state and done.returncode == 0
+
+
+@pytest.mark.parametrize(("owner", "user"), [(1000, ""), (0, "1000")])
+def test_a_tree_of_another_user_is_refused_before_the_first_rollout(
+    daemon: Daemon, docker_image_name: str, tmp_path: Path, owner: int, user: str
+) -> None:
+    """Even root may not change others' files, without capabilities."""
+    tree = docker_image.Tree()
+    clone = docker_image.clone(tiny_image.build(tmp_path / "images") / "repository.git", tmp_path / "clone")
+    tree.add(clone, "testbed", owner=owner)
+    name = docker_image.derive(daemon, docker_image_name, f"acme/of_{owner}", tree, f"USER {user or 'root'}")
+    settings = StageSettings(
+        tasks=tiny_image.write_tasks(tmp_path / "tasks.jsonl", tiny_image.row(image_name=name)),
+        images=tmp_path / "copies",
+        model="policy",
+        agent=AgentSettings(4, 64, 2000, 10, 120, 1, 15, "system", "{problem_statement}"),
+        workspace="docker",
+    )
+    with pytest.raises(UserError) as caught:
+        Stage(settings)
+    other = user or "0"
+    assert str(caught.value) == (
+        f"/testbed in the image {name} belongs to user {owner}, and commands run as {other}, who may not change it: "
+        f"build the image again with `RUN chown -R {other} /testbed` before its USER line, or with `USER {owner}`"
+    )
+
+
 # ------------------------------------------------------------------------------------------------- the machine's faults
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -119,6 +120,36 @@ def test_round_trip(repository: Repository, sandbox: Bwrap, tmp_path: Path) -> N
     assert applied.ok, applied.output
     assert contents(other) == contents(tree)
     diff.decode("utf-8")  # text in another encoding is in it as binary
+
+
+def test_what_lies_in_a_submodule_is_named_and_leaves_it_in_its_place(
+    repository: Repository, sandbox: Bwrap, tmp_path: Path
+) -> None:
+    """A new file below it would take the place of the commit's entry, and the patch would remove the submodule."""
+    link = f"160000 {'1' * 40}\tlibs/sub\n"
+    index = {"GIT_INDEX_FILE": str(tmp_path / "index")}
+    git(repository.path, "read-tree", repository.commit, environment=index)
+    git(repository.path, "update-index", "--index-info", stdin=link.encode(), environment=index)
+    with_link = git(repository.path, "write-tree", environment=index).decode().strip()
+    tree = repository.checkout("tree")
+    (tree / "libs/sub").mkdir(parents=True)
+    (tree / "libs/sub/old.c").write_text("int x;\n")
+    before = scan(tree)
+    (tree / "libs/sub/old.c").write_text("int y;\n")
+    (tree / "libs/sub/deep").mkdir()
+    (tree / "libs/sub/deep/new.c").write_text("int z;\n")
+    (tree / "libs/subway.c").write_text("int w;\n")
+    taken = take_diff(tree, before, repository.path, with_link, tmp_path / "scratch")
+    assert taken.in_submodules == ("libs/sub/deep/new.c", "libs/sub/old.c")
+    assert taken.left_out == {"submodule": 2}
+    assert [part.names for part in split_diff(taken.data)] == [("libs/subway.c",)]
+    other = repository.checkout("other")
+    assert apply_diff(sandbox, other, taken.data, tmp_path / "git").ok
+    # The submodule's folder replaced by a file is no change of the repository's either.
+    shutil.rmtree(tree / "libs/sub")
+    (tree / "libs/sub").write_text("no folder\n")
+    taken = take_diff(tree, before, repository.path, with_link, tmp_path / "again")
+    assert b"160000" not in taken.data and "libs/sub" in taken.in_submodules
 
 
 def test_user_configuration_has_no_say(
