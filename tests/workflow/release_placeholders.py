@@ -18,7 +18,6 @@ def place_release(checkout: Path) -> None:
         (data / f"raw/train-{n:05d}-of-00011.parquet.json").touch()
     for name in ("verified.parquet", "verified.parquet.json", "release.json"):
         (data / name).touch()
-    (data / "images.txt").write_text("".join(f"{key}\n" for key in RELEASE))
     for name, keys in (("release", RELEASE), ("verified", VERIFIED)):
         rows = "".join(f"{key}\tswebench/{key}\n" for key in keys)
         (data / f"image_names/{name}.tsv").write_text(rows)
