@@ -23,6 +23,7 @@ from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
 from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.bwrap import CPU_TIME_EXCEEDED, Limit
+from lightning_smith.rollout.diff import changed_paths
 from lightning_smith.rollout.grades import GradeStore, TestRun
 from lightning_smith.rollout.grading import GRADER_VERSION, GraderError, decide, run_tests
 from lightning_smith.rollout.kinds import Room
@@ -38,7 +39,7 @@ APPLY_TIMEOUT_S = 120.0
 
 _EXIT_CODE = re.compile(rb"^>>>>> Test Exit Code: (\d+)$", re.M)
 
-EXECUTOR_VERSION = 3
+EXECUTOR_VERSION = 4
 """Part of every key of the store: raise it when the same patch could give another log."""
 
 CROSS_CHECK_VERSION = 2
@@ -47,22 +48,29 @@ CROSS_CHECK_VERSION = 2
 KEEP_BYTES = 8_000_000
 """Kept of a test run's output from its start, and as much from its end."""
 
+_NOTHING_TO_DO = 10
+
 APPLY = f"""
-trap 'rm -f {PATCH}' EXIT
 cd /testbed || exit 1
+export GIT_DIR=/tmp/patch.git GIT_WORK_TREE=/testbed GIT_CONFIG_NOSYSTEM=1
+trap 'rm -rf {PATCH} "$GIT_DIR"' EXIT
+git init --quiet --template=
 if git apply --verbose {PATCH}; then exit 0; fi
-export GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=grader GIT_AUTHOR_EMAIL=grader@localhost
+export GIT_AUTHOR_NAME=grader GIT_AUTHOR_EMAIL=grader@localhost
 export GIT_COMMITTER_NAME=grader GIT_COMMITTER_EMAIL=grader@localhost
-git init --quiet . && git add --all --force . && git commit --quiet --no-verify --message base
+git add --all --force . && git commit --quiet --no-verify --message base
 reset_tree() {{ git checkout -- . ; git clean -fd ; }}
-finish() {{ rm -rf .git; exit "$1"; }}
-reset_tree; if git apply --verbose --3way {PATCH}; then finish 0; fi
-reset_tree; if git apply --verbose --reject {PATCH}; then finish 0; fi
-reset_tree; if patch --batch --forward --fuzz=5 -p1 -i {PATCH}; then finish 0; fi
-if git apply --check --reverse {PATCH}; then finish 0; fi
-finish 1
+reset_tree; if git apply --verbose --3way {PATCH}; then exit 0; fi
+reset_tree; if git apply --verbose --reject {PATCH}; then exit 0; fi
+reset_tree; if patch --batch --forward --fuzz=5 -p1 -i {PATCH}; then exit 0; fi
+if git apply --check --reverse {PATCH}; then exit {_NOTHING_TO_DO}; fi
+exit 1
 """
-"""The official attempts in their order. The tree has no .git, which only the later ones need."""
+"""The official attempts in their order, the last of which asks whether the tree has the patch already.
+
+The tree has no .git, and what is above it must have no say: in a repository up there, git would skip every file of the
+patch, and call that success.
+"""
 
 
 class SandboxExecutor:
@@ -172,9 +180,12 @@ class SandboxExecutor:
             if patch:
                 encoded = base64.encodebytes(patch).decode()
                 command = f"base64 -d > {PATCH} <<'END' || exit 3\n{encoded}END\n{APPLY}"
+                before = tree.stamps()
                 done = _run(tree, command, APPLY_TIMEOUT_S, APPLY_TIMEOUT_S)
-                if done.returncode != 0:
-                    return replace(done, applied=False, timed_out=False)
+                changed = done.returncode == 0 and changed_paths(before, tree.stamps())
+                if not changed and done.returncode != _NOTHING_TO_DO:
+                    said = b"" if done.returncode else b"the patch changed nothing\n"
+                    return replace(done, log=done.log + said, applied=False, timed_out=False)
             done = _run(tree, script, WALL_FACTOR * self._timeout_s, self._timeout_s)
         # The tests are a child of the script, which goes on after them and prints their status.
         ended = _EXIT_CODE.findall(done.log)[-1:] == [str(CPU_TIME_EXCEEDED).encode()]

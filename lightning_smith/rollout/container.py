@@ -441,7 +441,7 @@ class ContainerTestTree:
     def apply(self, diff: bytes, skip: Callable[[str], bool]) -> Applied:
         wanted, dropped = choose_parts(diff, skip)
         if not wanted:
-            return Applied(True, b"", dropped)
+            return Applied(True, b"", dropped, empty=True)
         harness = str(Path(executor.SCRIPT).parent)
         files = {f"git/{name}": content.encode() for name, content in EMPTY_GIT_FOLDER.items()}
         files["patch.diff"] = wanted

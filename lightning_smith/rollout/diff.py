@@ -95,6 +95,8 @@ class Applied:
     ok: bool
     output: bytes
     dropped: list[str] = field(default_factory=list)
+    empty: bool = False
+    """Whether nothing was left to apply."""
 
 
 def scan(tree: Path) -> dict[str, Stamp]:
@@ -103,6 +105,11 @@ def scan(tree: Path) -> dict[str, Stamp]:
     Folders that cannot be read are made readable; links are not followed.
     """
     return dict(_entries(tree))
+
+
+def changed_paths(before: Mapping[str, Stamp], now: Mapping[str, Stamp]) -> set[str]:
+    """Paths of new, changed and deleted files."""
+    return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
 
 
 def _entries(tree: Path) -> Iterator[tuple[str, Stamp]]:
@@ -420,10 +427,13 @@ def choose_parts(diff: bytes, skip: Callable[[str], bool]) -> tuple[bytes, list[
 
 
 def apply_script(git_folder: str, patch: str) -> str:
-    """Applies a patch to the current folder; `git_folder` is one of `make_git_folder`."""
+    """Applies a patch to the current folder; `git_folder` is one of `make_git_folder`.
+
+    Git is told both: in a repository above the folder it would skip every file, and call that success.
+    """
     return f"""
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 GIT_ATTR_NOSYSTEM=1 LC_ALL=C.UTF-8
-git --git-dir={git_folder} apply --verbose --whitespace=nowarn {patch} && exit 0
+git --git-dir={git_folder} --work-tree=. apply --verbose --whitespace=nowarn {patch} && exit 0
 command -v patch >/dev/null || exit 1
 echo 'trying patch --fuzz=5'
 exec patch --batch --forward --fuzz=5 --no-backup-if-mismatch --reject-file=- -p1 -i {patch}
@@ -446,7 +456,7 @@ def apply_diff(
     """
     wanted, dropped = choose_parts(diff, skip)
     if not wanted:
-        return Applied(True, b"", dropped)
+        return Applied(True, b"", dropped, empty=True)
     done = sandbox.run(
         apply_script("/run/git", "/run/patch.diff"),
         tree=tree,

@@ -40,7 +40,7 @@ from lightning_smith.images.sdist import EXECUTABLE, REGULAR, TreeFile
 from lightning_smith.rollout.altered import alter, functions_in
 from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
-from lightning_smith.rollout.diff import Stamp
+from lightning_smith.rollout.diff import Stamp, changed_paths
 from lightning_smith.rollout.grades import Check, GradeStore, RunStore, TestRun
 from lightning_smith.rollout.mixed import MADE, MixedRuns, unit_of
 from lightning_smith.rollout.outcome import Outcome
@@ -336,10 +336,14 @@ class _Tester:
                     raise GraderError(f"{image.image_name} lacks {path} of {task.instance_id} at {revision}")
             protection = Protection(plan.test_files, tree.import_roots, before, self.touched)
             applied = tree.apply(diff, protection)
-            left_out = sorted({*applied.dropped, *restore(tree, before, image, revision, protection)})
+            changed = changed_paths(before, tree.stamps())
+            put_back = restore(tree, changed, before, image, revision, protection)
+            left_out = sorted({*applied.dropped, *put_back})
             header = [f"left out of the patch: {', '.join(left_out)}"] if left_out else []
-            if not applied.ok:
-                log = "\n".join([*header, APPLY_FAILED, plain_text(applied.output)]).encode()
+            unchanged = applied.ok and not applied.empty and not changed
+            if not applied.ok or unchanged:
+                why = [plain_text(applied.output), *(["the patch changed nothing"] if unchanged else [])]
+                log = "\n".join([*header, APPLY_FAILED, *why]).encode()
                 return TestRun(
                     log,
                     None,

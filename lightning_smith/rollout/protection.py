@@ -108,15 +108,18 @@ def _test_folders(test_files: Collection[str]) -> tuple[str, ...]:
 
 
 def restore(
-    tree: TestTree, before: dict[str, Stamp], image: Revisions, revision: str, protection: Protection
+    tree: TestTree,
+    changed: Collection[str],
+    before: dict[str, Stamp],
+    image: Revisions,
+    revision: str,
+    protection: Protection,
 ) -> list[str]:
-    """Give protected paths that changed since `before` their content at `revision` back; returns their names.
+    """Give protected paths that `changed` since `before` their content at `revision` back; returns their names.
 
     The parts of a patch that name protected paths are left out beforehand, so this finds something only if a
     patch reached one in a roundabout way, such as a folder replaced by a link.
     """
-    now = tree.stamps()
-    changed = {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
     touched = sorted(path for path in changed if protection(path))
     for path in touched:
         # Byte code comes from the image's build, not from its commits. Without it Python compiles the source.

@@ -46,13 +46,16 @@ _LINE = 76
 _KEEP_BYTES = 100_000
 
 # The ways in which SWE-smith's harness applies a gold patch: git, or else patch with some tolerance. Without
-# --forward the latter would put the bug into a tree that lacks it ("Unreversed patch detected! Ignoring -R.").
+# --forward the latter would put the bug into a tree that lacks it ("Unreversed patch detected! Ignoring -R."). Git has
+# a repository of its own here: in one above the tree it would skip every file, and call that success.
 _REVERSE = """
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 LC_ALL=C.UTF-8
+export GIT_DIR=/tmp/bug.git GIT_WORK_TREE="$PWD"
 command -v git base64 >/dev/null || {{ echo 'the image lacks git or base64'; exit 3; }}
 base64 -d > /tmp/bug.diff <<'END' || exit 3
 {data}
 END
+git init --quiet --template= || exit 3
 git apply --reverse --verbose --whitespace=nowarn /tmp/bug.diff && exit 0
 command -v patch >/dev/null || exit 1
 echo 'trying patch --reverse --fuzz=5'
@@ -339,6 +342,8 @@ def _take_diff(buggy: BuggyTask, patch: Patch, rooms: Rooms) -> tuple[bytes, str
                     f"{_last_line(observation)}"
                 )
         diff = workspace.diff()
+    if patch is Patch.GOLD and not diff:
+        return b"", "the bug's patch changes nothing when it is reversed"
     if patch is Patch.EMPTY and diff:
         raise UserError(f"the workspace of {buggy.task.instance_id} has changes before any command ran")
     return diff, None

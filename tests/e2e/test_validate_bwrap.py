@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_image
+from outer_repository import InRepository
 from tiny_image import REPOSITORY, TESTBED_PYTHON
 
 from lightning_smith.errors import UserError
@@ -243,6 +244,25 @@ def test_only_the_tests_that_decide_have_to_pass(tmp_path: Path, rooms: TaskRoom
     empty, gold = sorted(run(shard, narrow, log, [name], runs=1), key=lambda each: each.patch)
     assert (gold.outcome, gold.failed, gold.failed_tests) == (Outcome.SOLVED, 0, ())
     assert (empty.outcome, empty.failed_tests) == (Outcome.UNSOLVED, (LOW,))
+
+
+def test_a_repository_above_the_tree_has_no_say(tmp_path: Path, images: Path) -> None:
+    """Git would skip every file of a patch there, with exit status 0: the gold patch would change nothing."""
+    room = BwrapRoom(images, TESTBED_PYTHON)
+    room.sandbox = InRepository.around(room.sandbox, tmp_path / "outer")
+    rooms = TaskRooms(room, ImageTests(), timeout_s=30, scratch=tmp_path / "scratch")
+    shard = write_release(tmp_path / "a.parquet", "right")
+    assert verdicts(run(shard, rooms, tmp_path / "log.jsonl", ["right"], runs=1), 1) == {
+        PREFIX + "right": None
+    }
+
+
+def test_a_gold_patch_that_changes_nothing_is_none(rooms: TaskRooms) -> None:
+    buggy = _task("right")
+    nothing = BuggyTask(buggy.task, buggy.bug.replace(b"value < low", b"value >= low"))
+    record = validate_once(nothing, Patch.GOLD, 0, rooms)
+    assert (record.outcome, record.failed) == (Outcome.UNSOLVED, None)
+    assert record.error == "the bug's patch changes nothing when it is reversed"
 
 
 def test_a_task_whose_tests_throw_coins_is_flaky(tmp_path: Path, rooms: TaskRooms) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from outer_repository import InRepository
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
@@ -151,6 +152,30 @@ def test_the_tree_is_that_of_the_official_attempts(name: str, sandbox: Bwrap, tm
     assert execution.applied == (expected is not None)
     if expected is not None:
         assert execution.log.decode() == expected
+
+
+@pytest.mark.parametrize("name", ["clean", "deletion", "no patch", "outside of the tree"])
+def test_a_repository_above_the_tree_has_no_say(name: str, sandbox: Bwrap, tmp_path: Path):
+    """There git skips every file of a patch, and ends with success."""
+    below = InRepository.around(sandbox, tmp_path / "outer")
+    execution = executor(below, tmp_path)(ROW, LISTING, PATCHES[name].encode())
+    expected = official_tree(tmp_path / "official" / "tree", PATCHES[name].encode())
+    assert (execution.applied, execution.log.decode() if execution.applied else None) == (
+        expected is not None,
+        expected,
+    )
+
+
+@pytest.mark.parametrize(
+    ("patch", "applied"),
+    [
+        (f"{HEAD}@@ -1,2 +1,2 @@\n def merge(a, b):\n     if not a:\n", False),
+        (f"{HEAD}@@ -1,2 +1,2 @@\n-def merge(b, a):\n+def merge(a, b):\n     if not a:\n", True),
+    ],
+    ids=["without a change", "already there"],
+)
+def test_a_patch_that_changes_nothing(patch: str, applied: bool, sandbox: Bwrap, tmp_path: Path):
+    assert executor(sandbox, tmp_path)(ROW, LISTING, patch.encode()).applied is applied
 
 
 def test_blank_context_at_the_end_reaches_the_sandbox_whole(sandbox: Bwrap, tmp_path: Path):
