@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,18 +19,24 @@ import yaml
 from docker_daemon import Proxy, own_daemon
 
 from lightning_smith.errors import UserError
+from lightning_smith.evaluation.sandbox import SandboxExecutor
 from lightning_smith.images.daemon import LABEL, Daemon, connect
 from lightning_smith.images.miniature import Builder
 from lightning_smith.rollout import container as container_module
 from lightning_smith.rollout.agent import Request, Stage, run_rollout
 from lightning_smith.rollout.bwrap import SandboxError
 from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.container import ContainerWorkspace
+from lightning_smith.rollout.container import ContainerRoom, ContainerWorkspace
 from lightning_smith.rollout.docker import DockerSandbox
+from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.kinds import open_room
 from lightning_smith.rollout.loop import SUBMIT_COMMAND
 from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.plan import ImageTests
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.rollout.validate import BuggyTask, TaskRooms, validate_once
+from lightning_smith.tasks.validation import Patch
 
 pytestmark = [
     pytest.mark.e2e,
@@ -396,3 +403,26 @@ def test_whole_rollouts(daemon: Daemon, docker_image_name: str, tmp_path: Path) 
     assert (rollout.record.outcome, rollout.patch.count(b"+more")) == (None, 1)
     with pytest.raises(UserError, match=r"the workspace 'vm' is unknown: it is bwrap, docker or pod"):
         open_room("vm", settings.images)
+
+
+def test_a_repository_above_the_tree_has_no_say(
+    daemon: Daemon, sandbox: DockerSandbox, docker_image_name: str, tmp_path: Path
+) -> None:
+    """There git skips every file of a patch, and ends with success."""
+    outer = docker_image.Tree()
+    subprocess.run(["git", "init", "--quiet", str(tmp_path / "outer")], check=True)
+    outer.add(tmp_path / "outer/.git", ".git")
+    name = docker_image.derive(daemon, docker_image_name, "acme/in-a-repository", outer)
+    room = ContainerRoom(sandbox)
+    rooms = TaskRooms(room, ImageTests(), timeout_s=120, scratch=tmp_path / "scratch")
+    task = RolloutTask.from_row(tiny_image.row(image_name=name))
+    with rooms.workspace(task) as workspace:
+        above = workspace.execute("git rev-parse --show-toplevel", 60)
+        assert above.output == b"/\n" and workspace.execute(tiny_image.FIX, 60).returncode == 0
+        fix = workspace.diff()
+    gold = validate_once(BuggyTask(task, tiny_image.BUG.encode()), Patch.GOLD, 0, rooms)
+    assert (gold.outcome, gold.error) == (Outcome.SOLVED, None)
+    row = {"image": name, "base_commit": f"{tiny_image.TASK}~1"}
+    script = f"grep -cF '{tiny_image.FIXED_LINE}' /testbed/src/widget/core.py"
+    official = SandboxExecutor(room, GradeStore(tmp_path / "grades"), 120)(row, script, fix)
+    assert (official.applied, official.log) == (True, b"1\n")

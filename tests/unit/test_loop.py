@@ -482,6 +482,10 @@ def test_tasks_are_found_by_id(tmp_path: Path) -> None:
     ("changes", "sentence"),
     [
         ({"FAIL_TO_PASS": [1]}, "line 1 is not a SWE-smith row"),
+        ({"FAIL_TO_PASS": "t.py::a"}, "line 1 is not a SWE-smith row"),
+        ({"FAIL_TO_PASS": '"t.py::a"'}, "line 1 is not a SWE-smith row .*no list of strings"),
+        ({"PASS_TO_PASS": '{"t.py::a": 1}'}, "line 1 is not a SWE-smith row .*no list of strings"),
+        ({"PASS_TO_PASS": {"t.py::a": 1}}, "line 1 is not a SWE-smith row .*no list of strings"),
         ({"image_name": "x", "instance_id": "../up"}, "no name of a folder"),
     ],
 )
