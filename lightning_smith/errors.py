@@ -22,12 +22,18 @@ ENVIRONMENTS = {"swebench": "eval", "swesmith": "smith", "torch": "mini", "trans
 """Packages that the environment of the workflow lacks, and the folder below envs/ whose environment has them."""
 
 
+_OF_THE_PATH = (
+    errno.EACCES, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EPERM, errno.EROFS,
+)  # fmt: skip
+"""Errors that say that a path is of another kind than is needed there, or closed to this user."""
+
+
 def run_script(main: Callable[[], None], *, interrupted: str = RESUMABLE) -> NoReturn:
     """Run a script's `main` and exit: 0, or 1 with `error: <sentence>`, or 130 with `interrupted` after Ctrl-C.
 
     A reader of standard output that has gone (`| head`) ends the script quietly, as it does other programs.
     SIGTERM is turned into SystemExit, so that context managers stop the services they started.
-    A package that another environment has is named with that environment.
+    A package that another environment has is named with that environment, a path that cannot be used with the reason.
     Any other exception keeps its traceback: it is a defect.
     """
     signal.signal(signal.SIGTERM, _stop)
@@ -54,6 +60,14 @@ def run_script(main: Callable[[], None], *, interrupted: str = RESUMABLE) -> NoR
         )
         sys.exit(1)
     except OSError as error:
+        if error.errno in _OF_THE_PATH and error.filename:
+            print(
+                f"error: {error.filename} cannot be used ({error.strerror}): name another path, or put this one right, "
+                "and run the same command again",
+                file=sys.stderr,
+                flush=True,
+            )
+            sys.exit(1)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         where = f" while writing {error.filename}" if error.filename else ""

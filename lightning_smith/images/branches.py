@@ -57,12 +57,13 @@ def read_branches(paths: list[Path]) -> dict[str, frozenset[str]]:
     for path in paths:
         row = read_json(path)
         try:
-            image_name, branches = row["image_name"], frozenset(row["branches"])
+            image_name, listed = row["image_name"], row["branches"]
+            whole = isinstance(listed, list) and all(isinstance(name, str) for name in (image_name, *listed))
         except (KeyError, TypeError):
-            raise UserError(
-                f"{path} is not a list of branches: delete it and run scripts/list_branches.py"
-            ) from None
+            whole = False
+        if not whole:
+            raise UserError(f"{path} is not a list of branches: delete it and run scripts/list_branches.py")
         if image_key(image_name) in map(image_key, found):
             raise UserError(f"{path} lists the branches of {image_name} a second time: name each image once")
-        found[image_name] = branches
+        found[image_name] = frozenset(listed)
     return found

@@ -16,6 +16,7 @@ from typing import Any
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json
 from lightning_smith.images.build import MAIN, branch_heads, repository_digest
+from lightning_smith.images.git import GitError
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import write_file
 
@@ -61,7 +62,13 @@ class LocalImage(Revisions):
 
     def verify(self) -> None:
         """UserError if the repository is not the one that `image.json` describes."""
-        if (found := repository_digest(self.repository)) != self.digest:
+        try:
+            found = repository_digest(self.repository)
+        except GitError as error:
+            raise UserError(
+                f"the repository of the image {self.folder} cannot be read ({error}): build it again"
+            ) from None
+        if found != self.digest:
             raise UserError(
                 f"image {self.folder} has digest {found} instead of {self.digest}: build it again"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from lightning_smith.errors import UserError
 from lightning_smith.images.branches import LocalBranches, read_branches, write_branches
 from lightning_smith.images.build import ImageRecipe, TaskBranch, branch_heads, build_image
-from lightning_smith.images.catalogue import ImageCatalogue
+from lightning_smith.images.catalogue import ImageCatalogue, image_files
 from lightning_smith.images.git import git
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.sdist import read_sdist
@@ -303,9 +304,27 @@ def test_branch_lists_are_written_and_read_back(folder: Path, image: LocalImage,
     assert read_branches([out]) == {NAME: image.branches()}
     with pytest.raises(UserError, match="a second time"):
         read_branches([out, out])
-    out.write_text("[]")
-    with pytest.raises(UserError, match="is not a list of branches"):
-        read_branches([out])
+    for text in ("[]", '{"image_name": "x", "branches": "abc"}', '{"image_name": 1, "branches": []}'):
+        out.write_text(text)
+        with pytest.raises(UserError, match="is not a list of branches"):
+            read_branches([out])
+
+
+def test_an_image_whose_repository_is_gone_is_told(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / KEY, tmp_path / KEY)
+    shutil.rmtree(tmp_path / KEY / "repository.git")
+    with pytest.raises(
+        UserError, match=rf"repository of the image .*{KEY} cannot be read .*: build it again"
+    ):
+        LocalBranches(tmp_path).list_branches(KEY)
+
+
+def test_the_images_of_ones_own_release_are_all_there(folder: Path) -> None:
+    assert image_files(folder, {KEY: NAME}) == [folder / KEY / "image.json"]
+    with pytest.raises(
+        UserError, match="1 of 2 images of the release have no git repository on disk, the first is b/x"
+    ):
+        image_files(folder, {KEY: NAME, "x": "b/x"})
 
 
 def test_a_repository_that_changed_since_is_told(folder: Path, tmp_path: Path) -> None:

@@ -137,6 +137,22 @@ def test_recycled_pid_is_not_the_process() -> None:
     assert not is_running(type(stat)(stat.pid, "S", 1, 1, 1, stat.start_ticks + 1))
 
 
+WRITER = """
+import pathlib, sys
+from lightning_smith.errors import run_script
+run_script(lambda: pathlib.Path(sys.argv[1]).write_text("x"))
+"""
+
+
+@pytest.mark.parametrize(("below", "reason"), [("", "Is a directory"), ("writer.py/x", "Not a directory")])
+def test_a_path_that_cannot_be_used_is_one_sentence(tmp_path: Path, below: str, reason: str) -> None:
+    place = tmp_path / below
+    done = python(write(tmp_path / "writer.py", WRITER), str(place))
+    _, errors = done.communicate(timeout=20)
+    assert done.returncode == 1
+    assert errors.startswith(f"error: {place} cannot be used ({reason}): ") and errors.count("\n") == 1
+
+
 LOCKER = """
 import sys, time
 from lightning_smith.errors import run_script

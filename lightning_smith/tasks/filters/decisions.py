@@ -99,7 +99,7 @@ def write_decisions(path: Path, decisions: Decisions) -> None:
 def read_decisions(path: Path) -> Decisions:
     """Read such a file; the filter's name is the file's. A damaged line is a UserError with its number."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: run the filter that makes it first") from None
     if lines[0] != "\t".join(HEADER) or lines[-1] != "":
