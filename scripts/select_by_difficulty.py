@@ -65,6 +65,8 @@ def main(argv: list[str] | None = None) -> None:
     ):
         parts = ", ".join(f"{count} {name}" for name, count in counts.items())
         print(f"{sum(counts.values())} of {len(tasks)} probed tasks {side} ({parts})")
+    if (found := selection.summary()["train"]["all_failed"]) < args.all_failed:
+        print(f"warning: {args.all_failed} tasks solved in no rollout were to train, and there are {found}")
 
 
 if __name__ == "__main__":

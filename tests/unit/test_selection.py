@@ -163,6 +163,8 @@ def test_scripts_merge_and_select(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(UserError, match=r"2 of 4 probed tasks are lost.* such as a \(some share a seed\)"):
         select_by_difficulty.main(flags)
     assert not out.exists()
+    select_by_difficulty.main([*flags, "--all-failed", "2", "--max-lost-fraction", "0.5"])
+    assert "2 tasks solved in no rollout were to train, and there are 1" in capsys.readouterr().out
     select_by_difficulty.main([*flags, "--max-lost-fraction", "0.5"])
     assert out.read_text() == (
         "instance_id\tdifficulty\tsolved\tvalid\trollouts\tchosen\n"
