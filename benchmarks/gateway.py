@@ -47,11 +47,22 @@ BLOCK = 20
 def start(stack: ExitStack, module: str, key: str, policy_port: int) -> tuple[int, int]:
     """Start a gateway that knows the policy and one rollout, and return its pid and port."""
     port = free_port()
-    command = [sys.executable, "-m", module, "host=127.0.0.1", f"port={port}", f"key={key}"]
+    guarded = module.startswith("lightning_smith.")  # reads its key from standard input
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        "host=127.0.0.1",
+        f"port={port}",
+        f"key={'-' if guarded else key}",
+    ]
     command += ["default_proxy.model_name=stub", "hydra.run.dir=.", "hydra.output_subdir=null"]
     process = stack.enter_context(
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     )
+    assert process.stdin
+    process.stdin.write(f"{key}\n".encode())
+    process.stdin.close()
     stack.callback(process.terminate)
     with Gateway(f"http://127.0.0.1:{port}", key) as gateway:
         while not gateway.health():

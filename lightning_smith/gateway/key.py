@@ -13,18 +13,27 @@ KEY_CHARACTERS_MIN = 16
 """Of a run's key: who has a token can try keys against it without asking anybody."""
 
 
-def read_key(configured: str) -> str:
-    """The key that a service was configured with, or was given through standard input.
+def read_key(option: str, configured: str) -> str:
+    """The key that a service is given through standard input, which `option` of its configuration says; /dev/null then.
 
-    A command line is everybody's to read, and an environment every process's of the same user, for as long as the
-    service runs; a pipe is read once. Standard input is /dev/null afterwards. Raises UserError as `check_key` does.
+    A command line is everybody's to read, an environment every process's of the same user and every fork's, for as long
+    as the service runs, and hydra keeps a copy of a configuration; a pipe is read once. Raises UserError for a key that
+    lies in one of these, and as `check_key` does.
     """
-    key = configured
-    if key == STANDARD_INPUT:
-        with os.fdopen(os.dup(0), encoding="utf-8", errors="replace") as pipe:
-            key = pipe.readline().strip()
-        close_standard_input()
-    return check_key(key)
+    if configured != STANDARD_INPUT:
+        raise UserError(
+            f"the gateway's key is read from standard input, where no rollout can read it: give {option}=- and "
+            f'pass the key, as in `echo "$KEY" | ... {option}=-`'
+        )
+    with os.fdopen(os.dup(0), encoding="utf-8", errors="replace") as pipe:
+        key = check_key(pipe.readline().strip())
+    close_standard_input()
+    if names := sorted(name for name, value in os.environ.items() if key in value):
+        raise UserError(
+            f"the environment of this service has the gateway's key as {', '.join(names)}, where every rollout can "
+            f"read it: start it without (`env -u {names[0]} ...`)"
+        )
+    return key
 
 
 def check_key(key: str) -> str:

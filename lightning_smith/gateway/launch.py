@@ -218,6 +218,7 @@ class Stack:
             f"local_runner.maximum_size={self.max_rollouts}",
             f"local_runner.poll_interval={self.poll_interval_s}",
             f"+agent={_hydra_quoted(self.agent)}",
+            f"+variables=[{','.join(map(_hydra_quoted, self._environment))}]",
         ]
 
     def _wait(self, name: str, ready: Callable[[], bool]) -> None:

@@ -1,61 +1,97 @@
 """Rollouts as forks of a process that has imported the agent and never had the run's key: the nursery.
 
 A fork has what its parent had in memory. So the controller, which needs the key, does not fork rollouts itself: before
-it reads the key it starts the nursery, and asks it for every rollout. The variables of a rollout, its tokens among
+it reads anything it starts the nursery, and asks it for every rollout. The variables of a rollout, its tokens among
 them, are read by the fork alone; the nursery passes the pipe on unread, or later forks would find them in its memory.
 
 The nursery knows two requests, one at a time: to fork, and to say whether a fork has ended. When the controller has
 ended, whatever ended it, the nursery kills the rollouts with all that is in their groups, and ends.
+
+A rollout is to its agent what the stock controller's is, an interpreter of its own: arguments, `__main__`, signals,
+logging, variables, and its end, which waits for threads, runs what `atexit` has, and gives the status that the agent
+asked for. What the agent's import opened is shared by all rollouts. Two kinds of import a fork cannot stand in for,
+those that read a variable of the rollout and those that start threads: such rollouts begin with a fresh interpreter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import ctypes
 import gc
 import importlib
+import io
+import itertools
 import json
 import os
+import random
 import signal
 import socket
 import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from types import ModuleType
+from typing import IO, Any
 
 from agentlightning.controller.local_reconciler import _run_local_reconciler_worker
 
 from lightning_smith.errors import exit_on_user_error
 from lightning_smith.gateway.key import close_standard_input
-from lightning_smith.process import PR_SET_PDEATHSIG, minimal_environment
+from lightning_smith.process import PR_SET_PDEATHSIG
 
 OUTPUT_KEPT_BYTES = 32_768
 """How much of what a rollout printed goes to the controller's log: its end."""
 
 _MESSAGE_BYTES = 65_536
 
+_EVERY_NAME = "*"
+"""Stands for all variables: who lists an environment may read any of them."""
+
+_STOCK_WORKER = (
+    "import sys; from agentlightning.controller.local_reconciler import _run_local_reconciler_worker; "
+    "sys.exit(_run_local_reconciler_worker(sys.argv[1]))"
+)
+"""What the stock controller runs in the interpreter of a rollout."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Nursery:
-    """The controller's side of the nursery; make it in the main thread of a process without other ones.
+    """The controller's side of the nursery; make it in the main thread of a process that has done nothing yet.
 
-    Ends this process if the nursery cannot start or has died; what it printed is the reason.
+    In a rollout the constructor does not return: it raises SystemExit, which nothing around it may catch, so that the
+    interpreter ends as one that ran the agent alone. Methods end this process if the nursery cannot go on; what it
+    printed is the reason.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self) -> None:
         self._socket, nursery = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             self._socket.close()
-            _serve(nursery, module)
+            request = _live(nursery)
+            sys.exit(_run_rollout(request))
         nursery.close()
-        self._receive()
 
-    def fork(self, agent_class: str, environment: dict[str, str]) -> ForkedRollout:
-        """Start a rollout that runs `agent_class().run()`; raises OSError if there can be no more processes."""
+    def prepare(self, agent_class: str, variables: Mapping[str, str]) -> str:
+        """Import the agent (none if ""), under the variables that all rollouts have; what to know of it, for the log.
+
+        What keeps it from being imported is printed.
+        """
+        with os.fdopen(os.memfd_create("variables"), "w+b", buffering=0) as file:
+            file.write(json.dumps(dict(variables)).encode())
+            file.seek(0)
+            return self._ask({"prepare": agent_class, "cwd": str(Path.cwd())}, [file.fileno()])["note"]
+
+    def fork(self, agent_class: str, variables: Mapping[str, str]) -> ForkedRollout:
+        """Start a rollout that runs `agent_class().run()` with these variables and no others.
+
+        Raises OSError if there can be no more processes.
+        """
         output = tempfile.TemporaryFile()  # noqa: SIM115 (it lives until the rollout's end is reported)
         reading, writing = os.pipe()
         try:
@@ -63,8 +99,8 @@ class Nursery:
         finally:
             os.close(reading)
         # A rollout that has died does not read them; its exit code says what happened.
-        with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as variables:
-            json.dump(environment, variables)
+        with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as pipe:
+            json.dump(dict(variables), pipe)
         if "error" in answer:
             raise OSError(answer["error"])
         return ForkedRollout(answer["pid"], output, self)
@@ -79,9 +115,6 @@ class Nursery:
     def _ask(self, request: dict[str, Any], files: list[int] | None = None) -> dict[str, Any]:
         with contextlib.suppress(BrokenPipeError):
             socket.send_fds(self._socket, [json.dumps(request).encode()], files or [])
-        return self._receive()
-
-    def _receive(self) -> dict[str, Any]:
         try:
             answer = self._socket.recv(_MESSAGE_BYTES)
         except ConnectionResetError:
@@ -125,43 +158,149 @@ class ForkedRollout:
         return text.strip()
 
 
-def _serve(controller: socket.socket, module: str) -> NoReturn:
-    """Be the nursery: import the agent once, then answer requests until the controller ends."""
-    code = 1
-    rollouts: set[int] = set()
-    try:
+@dataclass
+class _Request:
+    """A rollout to run, in the fork that runs it."""
+
+    agent_class: str
+    variables: int
+    output: int
+    nursery: _State
+
+
+@dataclass
+class _State:
+    """What the nursery knows."""
+
+    pid: int
+    rollouts: set[int] = field(default_factory=set)
+    variables: dict[str, str] = field(default_factory=dict)
+    """Those under which the agent was imported."""
+    read: set[str] = field(default_factory=set)
+    """Names of the ones that its import read."""
+    threads: bool = False
+    """Whether it started threads."""
+
+    def stands_for(self, variables: dict[str, str]) -> bool:
+        """Whether the agent, imported under these variables, would be what it is here."""
+        if self.threads or _EVERY_NAME in self.read:
+            return False
+        return all(self.variables.get(name) == variables.get(name) for name in self.read)
+
+
+def _live(controller: socket.socket) -> _Request:
+    """Be the nursery until the controller ends; returns only in rollouts."""
+    state = _State(os.getpid())
+    with _ending(state):
         close_standard_input()  # the key will come through it
+        for descriptor in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+            if descriptor > 2 and descriptor != controller.fileno():
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
         for number in (signal.SIGTERM, signal.SIGINT):  # the controller ends its rollouts first
             signal.signal(number, signal.SIG_IGN)
-        with exit_on_user_error():
-            importlib.import_module(module)
-        gc.collect()
-        gc.freeze()  # forks share these pages: the collector must not touch them
+        atexit.register(_close_files)  # before the agent's import registers anything: it is the last to run
+    while True:
         answer: dict[str, Any] = {}
-        while True:
-            controller.send(json.dumps(answer).encode())
+        with _ending(state):
             data, files, _, _ = socket.recv_fds(controller, _MESSAGE_BYTES, 2)
             if not data:
-                break
+                raise SystemExit(0)
             request = json.loads(data)
-            if "ended" in request:
+            if "prepare" in request:
+                answer = {"note": _prepare(state, request["prepare"], request["cwd"], files.pop())}
+            elif "ended" in request:
                 answer = {"code": _exit_code(request["ended"])}
                 if answer["code"] is not None:
-                    rollouts.discard(request["ended"])
+                    state.rollouts.discard(request["ended"])
+        if "agent_class" in request:
+            try:
+                pid = os.fork()
+            except OSError as error:
+                answer = {"error": str(error)}
             else:
-                answer = _fork(request, files)
-                rollouts |= {answer["pid"]} if "pid" in answer else set()
-        code = 0
-    except (SystemExit, ConnectionError):
-        pass  # the reason is printed, or nobody is left who wants to know it
+                if pid == 0:
+                    controller.close()
+                    variables, output = files
+                    return _Request(request["agent_class"], variables, output, state)
+                state.rollouts.add(pid)
+                answer = {"pid": pid}
+        with _ending(state):
+            for descriptor in files:
+                os.close(descriptor)
+            controller.send(json.dumps(answer).encode())
+
+
+@contextlib.contextmanager
+def _ending(state: _State) -> Iterator[None]:
+    """What the nursery does; whatever is raised ends it and its rollouts. Rollouts are never in here."""
+    code = 1
+    try:
+        yield
+        return
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1  # a reason is printed
+    except ConnectionError:
+        pass  # nobody is left who wants to know it
     except BaseException:
         traceback.print_exc()
+    for pid in state.rollouts:
+        _kill_rollout(pid)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _prepare(state: _State, agent_class: str, cwd: str, variables: int) -> str:
+    """Import the agent as its rollouts would; says if they cannot be forks of this process."""
+    with os.fdopen(variables) as file:
+        state.variables = json.load(file)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(state.variables)
+    _be_the_program(agent_class)
+    if agent_class:
+        threads = threading.active_count()
+        with exit_on_user_error(), _recorded_reads() as state.read:
+            importlib.import_module(agent_class.rpartition(":" if ":" in agent_class else ".")[0])
+        state.threads = threading.active_count() > threads
+    sys.stdout.flush()
+    sys.stderr.flush()
+    gc.collect()
+    gc.freeze()  # forks share these pages: the collector must not touch them
+    if state.threads:
+        return "it starts threads"
+    unset = sorted(state.read - state.variables.keys() - {_EVERY_NAME})
+    if _EVERY_NAME in state.read:
+        return "it lists the environment"
+    return f"it reads {', '.join(unset)}" if unset else ""
+
+
+def _be_the_program(agent_class: str) -> None:
+    """Have arguments and `__main__` as the stock worker has them."""
+    sys.argv = ["-c", agent_class]
+    sys.modules["__main__"] = ModuleType("__main__")
+
+
+@contextlib.contextmanager
+def _recorded_reads() -> Iterator[set[str]]:
+    """Names of the variables that are read meanwhile, set or not; `_EVERY_NAME` if they are listed."""
+    kind, names = type(os.environ), set[str]()
+    get, each = kind.__getitem__, kind.__iter__
+
+    def recording_get(self: Any, key: str) -> str:
+        names.add(key)
+        return get(self, key)
+
+    def recording_each(self: Any) -> Iterator[str]:
+        names.add(_EVERY_NAME)
+        return each(self)
+
+    kind.__getitem__, kind.__iter__ = recording_get, recording_each
+    try:
+        yield names
     finally:
-        for pid in rollouts:
-            _kill_rollout(pid)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        kind.__getitem__, kind.__iter__ = get, each
 
 
 def _kill_rollout(pid: int) -> None:
@@ -183,47 +322,49 @@ def _exit_code(pid: int) -> int | None:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _fork(request: dict[str, Any], files: list[int]) -> dict[str, Any]:
-    parent = os.getpid()
-    try:
-        pid = os.fork()
-        if pid == 0:
-            variables, output = files
-            _run_rollout(request["agent_class"], variables, output, parent)
-        return {"pid": pid}
-    except OSError as error:
-        return {"error": str(error)}
-    finally:
-        for file in files:
-            os.close(file)
-
-
-def _run_rollout(agent_class: str, variables: int, output: int, parent: int) -> NoReturn:
-    code = 1
-    try:
-        # Objects of the parent must never be collected here: their files are closed below, and closing them
-        # again would hit files that the agent opened under the same numbers.
-        gc.freeze()
-        os.setsid()
-        _die_with(parent)
+def _run_rollout(request: _Request) -> int:
+    """Run the agent in this process, a fork of the nursery; returns its exit status, or raises what ends it."""
+    os.setsid()
+    _die_with(request.nursery.pid)
+    os.dup2(request.output, 1)
+    os.dup2(request.output, 2)
+    os.close(request.output)
+    with os.fdopen(request.variables) as pipe:
+        variables = json.load(pipe)
+    if not request.nursery.stands_for(variables):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        os.dup2(output, 1)
-        os.dup2(output, 2)
-        with os.fdopen(os.dup(variables)) as pipe:
-            environment = json.load(pipe)
-        os.closerange(3, max(int(fd.name) for fd in Path("/proc/self/fd").iterdir()) + 1)
-        stage = {name: value for name, value in os.environ.items() if name.startswith("LS_")}
-        inherited = minimal_environment(**stage)
-        os.environ.clear()
-        os.environ.update(inherited | environment)
-        code = _run_local_reconciler_worker(agent_class)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
+        command = [sys.executable, "-c", _STOCK_WORKER, request.agent_class]
+        os.execve(sys.executable, command, variables)
+    for number, usual in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) is signal.SIG_IGN:  # not one that the agent's import has set
+            signal.signal(number, usual)
+    os.environ.clear()
+    os.environ.update(variables)
+    _be_the_program(request.agent_class)
+    if numpy := sys.modules.get("numpy"):  # Python's own generator is seeded anew in every fork
+        numpy.random.seed(random.SystemRandom().getrandbits(32))
+    return _run_local_reconciler_worker(request.agent_class)
+
+
+def _close_files() -> None:
+    """Close what a rollout has left open, what writes into another file first.
+
+    The interpreter's end collects no module of before the freezing, nor the files that are only open there.
+    """
+    c_buffers = (io.BufferedWriter, io.BufferedReader, io.BufferedRandom, io.BufferedRWPair)
+    layers: list[list[Any]] = [[], [], [], []]
+    for found in gc.get_objects():  # none of before the freezing
+        kind = type(found)
+        if issubclass(kind, io.TextIOBase):
+            layers[0].append(found)
+        elif issubclass(kind, io.BufferedIOBase):
+            layers[2 if kind in c_buffers else 1].append(found)
+        elif issubclass(kind, io.IOBase):
+            layers[3].append(found)
+    for file in itertools.chain(*layers):
+        with contextlib.suppress(OSError, ValueError):
+            file.close()
 
 
 def _die_with(parent: int) -> None:

@@ -7,14 +7,19 @@ the stock ones.
     python -m lightning_smith.gateway.runner runner_type=local agl_server.url=http://127.0.0.1:8080 \
         agl_server.key=- +agent=lightning_smith.rollout.agent:Agent hydra.run.dir=. < key
 
-The run's key stays here: rollouts get tokens of their own, and their memory never had it.
+The run's key stays here: rollouts get tokens of their own, and their memory never had it. Two options are not the stock
+controller's. `+agent=` names the agent to import once; without it every rollout imports its own, which an agent needs
+whose import opens connections. `+variables=[NAME,...]` names variables of this process that rollouts have beside those
+of `INHERITED` and LS_*; the stock controller's rollouts have all.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
+from collections.abc import Collection, Mapping
 from typing import cast
 
 import hydra
@@ -24,20 +29,43 @@ from agentlightning.controller.local_reconciler import LocalReconciler, Proc, _b
 from agentlightning.schemas import DEFAULT_ATTEMPT_ID, Rollout, RolloutState
 from omegaconf import DictConfig
 
-from lightning_smith.errors import exit_on_user_error
+from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.gateway.key import keep_out_of_logs, read_key
 from lightning_smith.gateway.nursery import ForkedRollout, Nursery
 from lightning_smith.gateway.tokens import Role, mint
+from lightning_smith.process import minimal_environment
+
+INHERITED = ("PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Variables of the controller that rollouts have beside those that any program needs (`minimal_environment`)."""
 
 log = structlog.get_logger()
+
+
+def inherited_variables(named: Collection[str]) -> dict[str, str]:
+    """What rollouts have of this process's variables; logs once which they do not have."""
+    if absent := [name for name in named if name not in os.environ]:
+        raise UserError(
+            f"variables names {absent[0]}, which this process does not have: set it, or leave it out"
+        )
+    passed = {*named, *INHERITED, *(name for name in os.environ if name.startswith("LS_"))}
+    kept = minimal_environment(**{name: os.environ[name] for name in passed if name in os.environ})
+    if dropped := sorted(os.environ.keys() - kept.keys()):
+        log.info("Variables that rollouts do not get; +variables=[NAME,...] passes one on", names=dropped)
+    return kept
 
 
 class WarmReconciler(LocalReconciler):
     """Local reconciler whose rollouts are forks of a nursery."""
 
-    def __init__(self, api: AgentLightningAsyncClient, config: DictConfig, nursery: Nursery) -> None:
+    def __init__(
+        self,
+        api: AgentLightningAsyncClient,
+        config: DictConfig,
+        nursery: Nursery,
+        inherited: Mapping[str, str],
+    ) -> None:
         super().__init__(api=api, config=config)
-        self._nursery = nursery
+        self._nursery, self._inherited = nursery, inherited
 
     async def _spawn_for(self, rollout: Rollout) -> bool:
         try:
@@ -58,7 +86,7 @@ class WarmReconciler(LocalReconciler):
         return True
 
     def _rollout_environment(self, rollout: Rollout) -> dict[str, str]:
-        """The variables of one rollout: addresses and tokens for the agent (never for the model's commands).
+        """All variables of one rollout: addresses and tokens for the agent (never for the model's commands).
 
         The model's token has the name that OpenAI clients are told to read.
         """
@@ -68,6 +96,7 @@ class WarmReconciler(LocalReconciler):
         mode = "train" if rollout.is_train else "val"
         assert rollout.config.local is not None
         return {
+            **self._inherited,
             "AGL_KEY": mint(server.key, id_, DEFAULT_ATTEMPT_ID, Role.MODEL),
             "LS_REPORT_TOKEN": mint(server.key, id_, DEFAULT_ATTEMPT_ID, Role.REPORT),
             "AGL_OPENAI_BASE_URL": f"{base}/proxy/rollout/{attempt}/mode/{mode}/openai/v1",
@@ -100,26 +129,41 @@ class WarmReconciler(LocalReconciler):
         return child.take_output()
 
 
-async def run_controller(config: DictConfig, nursery: Nursery) -> None:
+async def run_controller(config: DictConfig, nursery: Nursery, inherited: Mapping[str, str]) -> None:
     """Reconcile until SIGTERM or SIGINT; rollouts that run then are killed and reported as failed."""
     key, url = str(config.agl_server.key), str(config.agl_server.url)
     async with AgentLightningAsyncClient(base_url=url, key=key, trust_env=False) as api:
-        reconciler = WarmReconciler(api, config, nursery)
+        reconciler = WarmReconciler(api, config, nursery, inherited)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, reconciler.stop)
         await reconciler.run()
 
 
-@hydra.main(version_base=None, config_path="pkg://agentlightning.config", config_name="controller")
-def main(config: DictConfig) -> None:
+def main() -> None:
     """Import the agent once, then reconcile; what keeps the agent from working is the last line of the log."""
-    nursery = Nursery(str(config.agent).partition(":")[0])
-    keep_out_of_logs()
-    with exit_on_user_error():
-        config.agl_server.key = read_key(str(config.agl_server.key or ""))
-    asyncio.run(run_controller(config, nursery))
+    nursery = Nursery()  # before hydra: rollouts have neither its logging nor what it was configured with
+
+    @hydra.main(version_base=None, config_path="pkg://agentlightning.config", config_name="controller")
+    def control(config: DictConfig) -> None:
+        keep_out_of_logs()
+        with exit_on_user_error():
+            if config.runner_type != "local":
+                raise UserError(
+                    "this controller runs rollouts on this machine: say runner_type=local; a cluster's is "
+                    "`python -m agentlightning.controller`"
+                )
+            config.agl_server.key = read_key("agl_server.key", str(config.agl_server.key or ""))
+            inherited = inherited_variables(config.get("variables") or ())
+        agent = str(config.get("agent") or "")
+        if note := nursery.prepare(agent, inherited):
+            log.info(
+                "Rollouts that would find their agent different import it anew", agent=agent, reason=note
+            )
+        asyncio.run(run_controller(config, nursery, inherited))
+
+    control()
 
 
 if __name__ == "__main__":
-    main()  # pyright: ignore[reportCallIssue] (hydra passes the configuration)
+    main()

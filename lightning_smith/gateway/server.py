@@ -206,7 +206,7 @@ def main(config: DictConfig) -> None:
     """Serve until a signal; the same options of uvicorn as `agl-server`."""
     keep_out_of_logs()
     with exit_on_user_error():
-        config.key = read_key(str(config.key or ""))
+        config.key = read_key("key", str(config.key or ""))
         gateway = create_app(config)
         start = gateway.router.lifespan_context
 

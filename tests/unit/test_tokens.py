@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_smith.errors import UserError
-from lightning_smith.gateway.key import read_key
+from lightning_smith.gateway.key import check_key, read_key
 from lightning_smith.gateway.tokens import Grant, Role, mint, read
 
 KEY = "k" * 32
@@ -57,21 +57,28 @@ def test_ids_that_would_be_no_part_of_a_path_get_no_token(name: str) -> None:
         mint(KEY, "a", name, Role.MODEL)
 
 
-@pytest.mark.parametrize("key", ["", "short", "x" * 15, "ä" * 20, "a b" * 8, "k" * 20 + "\n"])
+@pytest.mark.parametrize("key", ["", "short", "x" * 15, "ä" * 20, "a b" * 8])
 def test_a_key_that_could_be_guessed_or_not_be_sent_is_refused(key: str) -> None:
     with pytest.raises(UserError, match="16 or more ASCII characters without blanks: make one with `openssl"):
-        read_key(key)
+        check_key(key)
 
 
 @given(st.text(string.ascii_letters + string.digits + "_-", min_size=16))
-def test_a_configured_key_is_the_key(key: str) -> None:
-    assert read_key(key) == key
+def test_any_other_key_is_good(key: str) -> None:
+    assert check_key(key) == key
+
+
+@pytest.mark.parametrize("configured", ["", "short", KEY])
+def test_a_key_that_does_not_come_through_standard_input_is_refused(configured: str) -> None:
+    with pytest.raises(UserError, match=r"give a\.key=- and pass the key") as caught:
+        read_key("a.key", configured)
+    assert KEY not in str(caught.value)
 
 
 READ = """
 import os, sys
 from lightning_smith.gateway.key import read_key
-key = read_key("-")
+key = read_key("key", "-")
 assert os.readlink("/proc/self/fd/0") == "/dev/null" and sys.stdin.read() == ""
 print(key)
 """
@@ -83,3 +90,11 @@ def test_a_key_comes_through_a_pipe_once() -> None:
         command, input=f"{KEY}\nand more\n", capture_output=True, text=True, env=dict(os.environ)
     )
     assert (done.stdout, done.stderr) == (f"{KEY}\n", "")
+
+
+def test_a_key_that_the_environment_has_too_is_refused() -> None:
+    environment = {**os.environ, "RUN": f"key {KEY}"}
+    done = subprocess.run(
+        [sys.executable, "-c", READ], input=f"{KEY}\n", capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 1 and "gateway's key as RUN" in done.stderr and KEY not in done.stderr
