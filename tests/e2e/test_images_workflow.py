@@ -112,6 +112,7 @@ def test_prepared_once_and_again_only_where_altered(daemon: Daemon, clone: Path,
     done = prepare(clone)
     text = done.stdout + done.stderr
     assert done.returncode == 1, text[-3000:]
-    assert f"1 images could not be prepared:\n  absent: there is no {absent} at 127.0.0.1 with tag" in text
-    assert not (clone / "data/images/absent.json").exists()
+    failed = f"{image_key(absent)}: there is no {absent} at 127.0.0.1 with tag"
+    assert f"1 images could not be prepared:\n  {failed}" in text
+    assert not (clone / f"data/images/{image_key(absent)}.json").exists()
     assert {name: path.stat().st_mtime_ns for name, path in manifests.items()} == stamps

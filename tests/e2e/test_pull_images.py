@@ -19,6 +19,7 @@ from local_registry import Fault, FaultyProxy, faulty_registry, push
 from lightning_smith.errors import UserError
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.known import KnownImage
+from lightning_smith.images.names import image_key
 from lightning_smith.images.pull import Pulled, Puller, PullSettings, StoppedError, image_at
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.registry import AbsentError, Registries, RegistryError
@@ -188,13 +189,13 @@ def test_the_required_digest_is_pulled_or_nothing(daemon: Daemon, registry: Faul
     name, old = pushed(daemon, registry, "acme/moving", word="old")
     _, new = pushed(daemon, registry, "acme/moving", word="new")
     assert old != new
-    done = pull(daemon, name, moving=KnownImage(old, 1, 1))
+    done = pull(daemon, name, **{image_key(name): KnownImage(old, 1, 1)})
     assert done.found.digest == old
     wrong = "sha256:" + "0" * 64
     with pytest.raises(UserError, match=rf"must have the digest {wrong}, and .* has {new}: correct its row"):
-        pull(daemon, name, moving=KnownImage(wrong, 1, 1))
+        pull(daemon, name, **{image_key(name): KnownImage(wrong, 1, 1)})
     # The tag at the daemon names another image than the one that is required: it is moved.
-    assert pull(daemon, name, moving=KnownImage(new, 1, 1)).found.digest == new
+    assert pull(daemon, name, **{image_key(name): KnownImage(new, 1, 1)}).found.digest == new
 
 
 def test_an_image_for_another_processor_is_refused_before_it_is_pulled(
