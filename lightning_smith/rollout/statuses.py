@@ -172,7 +172,10 @@ def _failed_subtests(lines: Iterable[str], limit: int, known: Collection[str]) -
                 found += [test for test in by_start.get(word, ()) if _begins(said, start, test)]
             unknown = (said[start:] for start, word in words if "::" in word)
             found = found or [_without_reason(rest, ()) for rest in islice(unknown, 1)]
-        yield from found or known
+        if not found:
+            yield from known
+            return
+        yield from found
 
 
 def _begins(text: str, start: int, test: str) -> bool:

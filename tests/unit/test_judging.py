@@ -6,6 +6,7 @@ import os
 import posixpath
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,16 @@ def test_lines_of_subtests(line: str, status: str) -> None:
     """A line that does not say which test it is about counts against every one: its text is not pytest's alone."""
     log = f"{SUMMARY}PASSED t.py::test_a[x - y]\n{line}\n=== 1 failed, 1 passed, 12 subtests passed in 1.00s ===\n"
     assert read_statuses(log.encode(), ["t.py::test_a[x - y]"])["t.py::test_a[x - y]"] == status
+
+
+def test_lines_of_subtests_without_end_cost_no_time() -> None:
+    known = [f"t.py::test_{number}" for number in range(2000)]
+    long = ("SUBFAILED" + " t.py::test_1" * 300 + "\n") * 500
+    started_s = time.process_time()
+    log = SUMMARY + "SUBFAIL x\n" * 200_000 + long
+    assert read_statuses(log.encode(), known) == dict.fromkeys(known, "FAILED")
+    assert read_statuses(f"{SUMMARY}{long}".encode(), known) == {"t.py::test_1": "FAILED"}
+    assert time.process_time() - started_s < 10
 
 
 @pytest.mark.parametrize(
