@@ -83,7 +83,7 @@ class Revisions:
             )
         except GitError:
             raise UserError(
-                f"image {self.image_name} has no branch or commit {revision} or {since}"
+                f"image {self.image_name} has no branch or commit {revision}"
             ) from None
         fields = listed.split(b"\0")
         changes = []

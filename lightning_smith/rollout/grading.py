@@ -266,10 +266,14 @@ class _Tester:
     ) -> _Tester:
         base = _base(task, image)
         try:
-            plan, right = plans.plan(task, image, grade), image.right(base)
-            touched = frozenset(change.path for change in image.changes(base, since=right))
+            plan = plans.plan(task, image, grade)
         except UserError as error:
             raise GraderError(str(error)) from None
+        try:
+            right = image.right(base)
+            touched = frozenset(change.path for change in image.changes(base, since=right))
+        except UserError as error:
+            raise GraderError(f"no tree to test {task.instance_id} in: {error}") from None
         # Tests that do not decide may be in files to repair, as doctests are.
         files = tuple(path for path in plan.test_files if path not in touched)
         if lost := unrepairable(touched, task.graded(plan.grade).test_files) or (

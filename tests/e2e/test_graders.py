@@ -224,7 +224,8 @@ def test_missing_branches_and_files_are_no_result(kind: Kind, tmp_path: Path) ->
             grade(kind, task, b"", tmp_path)
 
     refused("no tree to test pypi__gone", instance_id="pypi__gone.0badcafe.x__1")
-    refused("has no tests", FAIL_TO_PASS=[], PASS_TO_PASS=[])
+    refused("has no FAIL_TO_PASS test", FAIL_TO_PASS=[], PASS_TO_PASS=[])
+    refused("has no FAIL_TO_PASS test", FAIL_TO_PASS=[])
     refused("lacks tests/test_gone.py", FAIL_TO_PASS=["tests/test_gone.py::test_x"])
     assert not list(tmp_path.rglob("*.run"))
 
