@@ -33,7 +33,7 @@ def export_at(wildcards):
 rule predict:
     """Roll the policy out on the held-out tasks and write predictions."""
     input:
-        export_at,
+        export=export_at,
         tasks=EVALUATION_SET,
         images=task_images("heldout"),
         environments=ROLLOUT_ENVIRONMENTS,
@@ -51,6 +51,9 @@ rule predict:
         work=WORK,
         logs=LOGS,
         model=model_at,
+        manifest=lambda wildcards: [
+            word for path in export_at(wildcards) for word in ("--export-manifest", path)
+        ],
         policy=lambda wildcards: RECIPES[wildcards.recipe]["policy"],
         context=lambda wildcards: policy_of(wildcards.recipe)["max_model_len"],
         dtype=lambda wildcards: ROLLOUT_DTYPES[policy_of(wildcards.recipe)["kind"]],
@@ -67,7 +70,7 @@ rule predict:
     shell:
         "python scripts/predict.py --tasks {input.tasks:q} --dataset {params.dataset:q} --instances {params.instances}"
         " --samples {params.samples} --seed {params.seed} --recipe {wildcards.recipe} --step {wildcards.step}"
-        " --model {params.model:q} --model-name {params.policy} --dtype {params.dtype} --context {params.context}"
+        " --model {params.model:q} {params.manifest:q} --model-name {params.policy} --dtype {params.dtype} --context {params.context}"
         " --temperature {params.temperature} --workspace {params.workspace} --images {params.work}/images --settings {params.agent:q}"
         " --work {params.work}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {params.logs}/predict/{wildcards.recipe}_{wildcards.step}"
         " --out {params.out:q} 2>&1 | tee -i {log:q}"

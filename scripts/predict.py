@@ -16,6 +16,7 @@ from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.probe.run import folder_revision
 from lightning_smith.process import exit_when_orphaned, stage_lock
 from lightning_smith.provenance import code_version
+from lightning_smith.training.export import require_export
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -31,6 +32,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--recipe", required=True, help="training recipe of the checkpoint, for names and tables")
     add("--step", type=int, required=True, help="step of the checkpoint; 0 is the policy before training")
     add("--model", type=Path, required=True, help="Hugging Face folder of the policy")
+    add("--export-manifest", type=Path, help="of the folder, whose files must be the ones that it lists")
     add("--model-name", required=True, help="name of the policy in requests and records")
     add("--model-revision", help="revision in the records (default: a hash of the folder)")
     add("--dtype", default="float32", help="of the policy server (default %(default)s)")
@@ -63,6 +65,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     exit_when_orphaned()
     code_version()  # now: the checkout may change while this runs
+    if args.export_manifest:
+        require_export(args.export_manifest, args.model)
     tasks = choose_tasks(read_tasks(args.tasks), args.instances or None, args.seed)
     settings = PredictSettings(
         dataset=args.dataset,
@@ -76,6 +80,7 @@ def main(argv: list[str] | None = None) -> None:
             model_name=args.model_name,
             revision=args.model_revision or folder_revision(args.model),
             dtype=args.dtype,
+            max_model_len=args.context,
         ),
         recipe=args.recipe,
         step=args.step,

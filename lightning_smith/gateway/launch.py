@@ -67,7 +67,8 @@ class PolicyServer:
     """The policy to serve: a Hugging Face folder, and the name under which gateway and server know it.
 
     `revision` goes into the rollout records; `threads` are those of torch. `routed_experts` asks for the
-    experts of every token (mixture-of-experts policies).
+    experts of every token (mixture-of-experts policies). `max_model_len` are the tokens, prompt and answer, that it is
+    served with; None for all that it can hold.
     """
 
     model_dir: Path
@@ -76,6 +77,7 @@ class PolicyServer:
     dtype: str = "float32"
     routed_experts: bool = False
     threads: int = 1
+    max_model_len: int | None = None
 
     def deciding(self) -> dict[str, str]:
         """What decides the policy's answers."""
@@ -86,6 +88,7 @@ class PolicyServer:
         model = ["--model", str(self.model_dir.resolve()), "--model-name", self.model_name]
         options = ["--port", str(port), "--dtype", self.dtype, "--threads", str(self.threads)]
         options += ["--routed-experts"] if self.routed_experts else []
+        options += ["--max-model-len", str(self.max_model_len)] if self.max_model_len else []
         return [str(mini_python()), "-m", "lightning_smith.mini.server", *model, *options]
 
     def environment(self) -> dict[str, str]:
@@ -181,6 +184,7 @@ class Stack:
         command = self._controller_command()
         self._launch("controller", "controller.log", command, runs, environment, secret=self.key)
         self._wait("policy server", self._policy_healthy)
+        self._check_announcement()
         self._check_policy_answer()
         self.gateway.register_models(self.policy.model_name, [f"{self.policy_url}/v1"])
         self.check()
@@ -238,6 +242,26 @@ class Stack:
             return httpx.get(f"{self.policy_url}/health", timeout=10, trust_env=False).status_code == 200
         except httpx.TransportError:
             return False
+
+    def _check_announcement(self) -> None:
+        """Refuse a server that announces another model, or another length, than was asked for."""
+        url = f"{self.policy_url}/v1/models"
+        try:
+            announced = httpx.get(url, timeout=START_TIMEOUT_S, trust_env=False).json()["data"]
+            lengths = {entry["id"]: entry.get("max_model_len") for entry in announced}
+        except (httpx.TransportError, ValueError, KeyError, TypeError, AttributeError):
+            self.check()
+            raise UserError(f"{url} does not say which model the policy server serves") from None
+        name, asked = self.policy.model_name, self.policy.max_model_len
+        if name not in lengths:
+            raise UserError(
+                f"the policy server at {self.policy_url} serves {', '.join(map(str, lengths)) or 'nothing'}, not {name}"
+            )
+        if asked is not None and lengths[name] != asked:
+            raise UserError(
+                f"the policy server at {self.policy_url} serves {name} with {lengths[name]} tokens, and {asked} were "
+                "asked for (policies.*.max_model_len)"
+            )
 
     def _check_policy_answer(self) -> None:
         """Ask for two tokens as the gateway would: without their ids nothing could be trained or counted."""

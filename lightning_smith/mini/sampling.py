@@ -162,6 +162,15 @@ class Sampler:
         """Prompt and answer tokens computed so far; what the cache saved is not counted."""
         self._conversations = _Conversations(CACHED_TOKENS)
 
+    def limit_positions(self, tokens: int) -> None:
+        """Hold no more than `tokens`, prompt and answer; raises UserError if the model cannot hold so many."""
+        if not 1 < tokens <= self.network.shape.max_positions:
+            raise UserError(
+                f"a context of {tokens} tokens was asked for, and the model holds {self.network.shape.max_positions}: "
+                "lower policies.*.max_model_len"
+            )
+        self.max_positions = tokens
+
     def encode(self, messages: Sequence[dict[str, str]]) -> tuple[int, ...]:
         """Prompt tokens of a conversation, up to where the policy starts to write."""
         return self.text.encode_chat(messages)

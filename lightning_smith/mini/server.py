@@ -350,10 +350,15 @@ def main(argv: list[str] | None = None) -> None:
         "--routed-experts", action="store_true", help="record experts, return them when asked"
     )
     parser.add_argument("--threads", type=int, default=1, help="PyTorch threads (default: %(default)s)")
+    parser.add_argument(
+        "--max-model-len", type=int, help="tokens of prompt and answer (default: what the model holds)"
+    )
     options = parser.parse_args(argv)
 
     torch.set_num_threads(options.threads)
     sampler = Sampler(options.model, getattr(torch, options.dtype), record_routes=options.routed_experts)
+    if options.max_model_len is not None:
+        sampler.limit_positions(options.max_model_len)
     app = PolicyServer(sampler, options.model_name).app()
     uvicorn.run(app, host=options.host, port=options.port, log_level="warning", timeout_graceful_shutdown=10)
 

@@ -5,7 +5,7 @@ Importable anywhere; `export_checkpoint` and `verify_export` need PyTorch, trans
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,12 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_json
+from lightning_smith.files import read_json, write_json
 from lightning_smith.training.checkpoint import FILES, describe_files, fault
 
 WEIGHTS = "model.safetensors"
 HEAD = "lm_head.weight"
 NOT_EXPORTED = frozenset({"optimizer.pt", "state.json", FILES})
+TOKENIZER_CONFIG = "tokenizer_config.json"
+EXPORTED = frozenset(
+    {
+        WEIGHTS,
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        TOKENIZER_CONFIG,
+        "special_tokens_map.json",
+        "chat_template.jinja",
+    }
+)
+"""What a policy's folder is made of. Loaders look for adapters, shards and indices of their own accord."""
 
 GREEDY_TOKENS = 24
 """Length of the answers that export and checkpoint must agree in."""
@@ -86,13 +99,15 @@ def export_checkpoint(
     """
     if reason := fault(checkpoint):
         raise UserError(f"{checkpoint} is no whole checkpoint: {reason}; train it again")
-    partial = export.with_name(f".{export.name}.partial.{os.getpid()}")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial = export.with_name(f".{export.name}.partial")
+    for left in export.parent.glob(f"{partial.name}*"):  # of killed attempts
+        shutil.rmtree(left)
     partial.mkdir(parents=True)
     try:
         for path in sorted(checkpoint.iterdir()):
             if path.is_file() and path.name not in NOT_EXPORTED:
                 shutil.copyfile(path, partial / path.name)
+        _name_portable_class(partial)
         proof = verify_export(partial, checkpoint, start, prompts)
         shutil.rmtree(export, ignore_errors=True)
         partial.rename(export)
@@ -101,18 +116,53 @@ def export_checkpoint(
     return {"files": describe_files(export), **proof}
 
 
+def require_export(manifest: Path, folder: Path) -> None:
+    """Raise UserError naming the first file of an export that is not the one its manifest lists, or is not listed."""
+    promised, found = read_json(manifest)["files"], describe_files(folder) if folder.is_dir() else {}
+    remedy = f"delete {manifest} and run the same command again, which exports the checkpoint anew"
+    for name in sorted({*promised, *found}):
+        if name not in found:
+            raise UserError(f"{folder / name} is missing, and {manifest} lists it: {remedy}")
+        if name not in promised:
+            raise UserError(
+                f"{folder / name} is a stray, {manifest} does not list it: remove it, or {remedy}"
+            )
+        if found[name] != promised[name]:
+            raise UserError(f"{folder / name} has another sha256 than {manifest} says: {remedy}")
+
+
+def _name_portable_class(folder: Path) -> None:
+    """Call the tokenizer's class by the name that transformers 4 and 5 know, and leave out where it was loaded from.
+
+    PreTrainedTokenizerFast is what transformers 5 writes as TokenizersBackend, which does not exist in 4.57.
+    """
+    path = folder / TOKENIZER_CONFIG
+    if path.is_file():
+        left_out = ("backend", "is_local", "local_files_only")
+        settings = {key: value for key, value in read_json(path).items() if key not in left_out}
+        write_json(path, settings | {"tokenizer_class": _declared_class(folder)})
+
+
+def _declared_class(folder: Path) -> str | None:
+    """The class that the folder's tokenizer asks for, by the name that transformers 4 knows as well."""
+    path = folder / TOKENIZER_CONFIG
+    declared = read_json(path).get("tokenizer_class") if path.is_file() else None
+    return "PreTrainedTokenizerFast" if declared == "TokenizersBackend" else declared
+
+
 def verify_export(export: Path, checkpoint: Path, start: Path, prompts: Sequence[Messages]) -> dict[str, Any]:
     """Compare an export with the checkpoint it is of and the policy before training.
 
     Checked: names and shapes of all tensors as before training, their dtype as config.json says, every
-    number finite and as in the checkpoint, at least one tensor changed by training, the output head, chat
-    template and end tokens as before training, loading by AutoModelForCausalLM without a tensor missing or
-    left over, and the same greedy answers to `prompts`, token by token, as the checkpoint.
+    number finite and as in the checkpoint, at least one tensor changed by training, the output head, end tokens
+    and all that the tokenizer does as before training, no stray file, loading by AutoModelForCausalLM without a
+    tensor missing or left over, and the same greedy answers to `prompts`, token by token, as the checkpoint.
 
     Raises UserError naming the first thing that is not so.
     """
     from safetensors.torch import load_file
 
+    _refuse_strays(export)
     exported, trained, before = (_read_tensors(load_file, folder) for folder in (export, checkpoint, start))
     _compare_shapes(export, exported, before)
     config = read_json(export / "config.json")
@@ -120,7 +170,8 @@ def verify_export(export: Path, checkpoint: Path, start: Path, prompts: Sequence
     changed = _compare_values(export, exported, trained, before)
     if reason := head_fault(head_facts(start, before), head_facts(export, exported)):
         raise UserError(f"{export}: {reason}")
-    _compare_texts(export, start)
+    _compare_end_tokens(export, start)
+    _compare_tokenizers(export, start, prompts)
     answers = _compare_answers(export, checkpoint, prompts)
     return {
         "tensors": len(exported),
@@ -192,20 +243,77 @@ def _compare_values(
     return changed
 
 
-def _compare_texts(export: Path, start: Path) -> None:
-    """Chat template and end tokens are as before training."""
+def _refuse_strays(export: Path) -> None:
+    for path in sorted(export.rglob("*")):
+        name = path.relative_to(export).as_posix()
+        if path.is_file() and name not in EXPORTED:
+            raise UserError(
+                f"{export}: {name} is a stray, which a loader may take for a part of the policy: remove it from the "
+                "checkpoint and train it again"
+            )
 
-    def facts(folder: Path) -> dict[str, Any]:
-        template = folder / "chat_template.jinja"
+
+def _compare_end_tokens(export: Path, start: Path) -> None:
+    def end_tokens(folder: Path) -> Any:
         generation = folder / "generation_config.json"
-        return {
-            "chat_template.jinja": template.read_text(encoding="utf-8") if template.is_file() else None,
-            "eos_token_id": read_json(generation).get("eos_token_id") if generation.is_file() else None,
-        }
+        return read_json(generation).get("eos_token_id") if generation.is_file() else None
 
-    for name, value in facts(export).items():
-        if value != facts(start)[name]:
-            raise UserError(f"{export}: {name} is not that of the model before training")
+    if end_tokens(export) != end_tokens(start):
+        raise UserError(f"{export}: eos_token_id is not that of the model before training")
+
+
+def _compare_tokenizers(export: Path, start: Path, prompts: Sequence[Messages]) -> None:
+    """Raise UserError naming the first thing that the two tokenizers, as transformers loads them, do differently."""
+    ours, before = (_tokenizer_facts(folder, prompts) for folder in (export, start))
+    for name, value in before.items():
+        if ours.get(name) != value:
+            raise UserError(f"{export}: {name} of its tokenizer is not that of the model before training")
+
+
+_ODD_TEXTS = (
+    "def f(x):\n\treturn x  != 10**3  # caf\u00e9 \u4f60\u597d \U0001f600\n",
+    "  \r\n<|im_start|>user\n<|im_end|><|endoftext|>",
+    "",
+)
+"""Blanks, digits, characters outside ASCII, special tokens in a text, and nothing."""
+
+
+def _tokenizer_facts(folder: Path, prompts: Sequence[Messages]) -> dict[str, Any]:
+    """What decides what a tokenizer does, and what it makes of prompts and odd texts."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    except Exception as error:
+        raise UserError(
+            f"{folder}: its tokenizer cannot be loaded ({type(error).__name__}: {error})"
+        ) from None
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    pipeline = json.loads(backend.to_str()) if backend is not None else {}
+    special = {
+        name: [str(token), tokenizer.convert_tokens_to_ids(str(token))]
+        for name, token in tokenizer.special_tokens_map.items()
+        if isinstance(token, str)
+    }
+    texts = [
+        tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        for messages in prompts
+    ]
+    tokens = [tokenizer.encode(text) for text in (*texts, *_ODD_TEXTS)]
+    return {
+        "the class": [_declared_class(folder), type(tokenizer).__name__],
+        "the padding side": tokenizer.padding_side,
+        "the truncation side": tokenizer.truncation_side,
+        "the longest input": tokenizer.model_max_length,
+        "the chat template": tokenizer.chat_template,
+        "the special tokens": [special, sorted(tokenizer.all_special_ids)],
+        "the vocabulary": tokenizer.get_vocab(),
+        **{f"the {part}": pipeline[part] for part in sorted(pipeline) if part not in ("version", "model")},
+        "the model": pipeline.get("model"),
+        "the conversations": texts,
+        "the tokens": tokens,
+        "the decoded text": [tokenizer.decode(one) for one in tokens],
+    }
 
 
 def _compare_answers(export: Path, checkpoint: Path, prompts: Sequence[Messages]) -> list[list[int]]:

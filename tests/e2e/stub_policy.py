@@ -25,7 +25,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self) -> None:
-        self.answer({"status": "ok"})
+        served = {
+            "id": "another" if FAULT == "another-model" else "stub",
+            "object": "model",
+            "max_model_len": 512,
+        }
+        self.answer({"status": "ok", "object": "list", "data": [] if FAULT == "no-model" else [served]})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

@@ -235,6 +235,24 @@ def test_policy_server_without_token_ids_is_refused(tmp_path: Path) -> None:
     assert mark.processes() == []
 
 
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        (StubPolicy(fault="another-model"), "serves another, not stub$"),
+        (StubPolicy(fault="no-model"), "serves nothing, not stub$"),
+        (StubPolicy(max_model_len=1024), "serves stub with 512 tokens, and 1024 were asked for"),
+    ],
+)
+def test_policy_server_that_announces_something_else_is_refused(
+    tmp_path: Path, policy: StubPolicy, sentence: str
+) -> None:
+    mark = Mark()
+    with pytest.raises(UserError, match=sentence):  # noqa: SIM117
+        with make_stack(tmp_path, mark, policy=policy):
+            pass
+    assert mark.processes() == []
+
+
 def test_agent_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"(?s)controller ended with exit code 1.*No module named 'absent'"):  # noqa: SIM117
         with Stack(tmp_path, policy=StubPolicy(), stage_file=None, agent="absent:Agent") as stack:

@@ -11,7 +11,13 @@ import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.training.checkpoint import write_checkpoint
-from lightning_smith.training.export import HeadFacts, export_checkpoint, head_fault, verify_export
+from lightning_smith.training.export import (
+    HeadFacts,
+    export_checkpoint,
+    head_fault,
+    require_export,
+    verify_export,
+)
 
 TIED = HeadFacts(top=True, text=True, head=False, equal=None)
 UNTIED = HeadFacts(top=None, text=False, head=True, equal=False)
@@ -86,6 +92,100 @@ def test_export_is_whole_and_described(run, prompts, tmp_path: Path):
     assert not names & {"optimizer.pt", "state.json", "files.json"}
     assert set(proof["files"]) == names
     assert not list(tmp_path.glob(".export*")), "no partial folder stays"
+    tokenizer = json.loads((tmp_path / "export/tokenizer_config.json").read_text())
+    assert tokenizer["tokenizer_class"] == "PreTrainedTokenizerFast", (
+        "transformers 4 knows no TokenizersBackend"
+    )
+    assert not {"backend", "is_local", "local_files_only"} & set(tokenizer)
+
+
+@pytest.mark.torch
+def test_what_killed_exports_left_is_removed_by_the_next(run, prompts, tmp_path: Path):
+    start, checkpoint = run
+    for name in (".export.partial", ".export.partial.4711"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"half of it")
+    export_checkpoint(checkpoint, start, tmp_path / "export", prompts)
+    assert not list(tmp_path.glob(".export*"))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "stray",
+    ["adapter_config.json", "adapter_model.safetensors", "model.safetensors.index.json",
+     "model-00001-of-00002.safetensors", "pytorch_model.bin", "lora/adapter_config.json"],
+)  # fmt: skip
+def test_a_stray_is_refused_by_name(run, prompts, tmp_path: Path, stray: str):
+    start, checkpoint = run
+    export = tmp_path / "export"
+    export_checkpoint(checkpoint, start, export, prompts)
+    (export / stray).parent.mkdir(exist_ok=True)
+    (export / stray).write_text("{}")
+    with pytest.raises(UserError, match=f"export: {stray} is a stray"):
+        verify_export(export, checkpoint, start, prompts)
+
+
+def exchange_special_tokens(tokenizer: dict) -> None:
+    ids = {token["content"]: token for token in tokenizer["added_tokens"]}
+    first, second = list(ids.values())[:2]
+    first["content"], second["content"] = second["content"], first["content"]
+    vocabulary = tokenizer["model"]["vocab"]
+    a, b = first["content"], second["content"]
+    if a in vocabulary and b in vocabulary:
+        vocabulary[a], vocabulary[b] = vocabulary[b], vocabulary[a]
+
+
+def split_digits(tokenizer: dict) -> None:
+    tokenizer["pre_tokenizer"] = {"type": "Digits", "individual_digits": True}
+
+
+def lowercase(tokenizer: dict) -> None:
+    tokenizer["normalizer"] = {"type": "Lowercase"}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (split_digits, "the pre_tokenizer of its tokenizer"),
+        (lowercase, "the normalizer of its tokenizer"),
+        (exchange_special_tokens, "the special tokens of its tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_does_something_else_is_refused(
+    run, prompts, tmp_path: Path, damage: Callable[[dict], None], sentence: str
+):
+    """Export and checkpoint agree with each other, and not with the policy before training."""
+    start, checkpoint = run
+    export = tmp_path / "export"
+    export_checkpoint(checkpoint, start, export, prompts)
+    tokenizer = json.loads((export / "tokenizer.json").read_text())
+    damage(tokenizer)
+    for folder in (export, checkpoint):
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(UserError, match=sentence):
+        verify_export(export, checkpoint, start, prompts)
+
+
+def test_an_export_is_what_its_manifest_lists(tmp_path: Path):
+    from lightning_smith.training.checkpoint import describe_files
+
+    export, manifest = tmp_path / "export", tmp_path / "step_4.json"
+    export.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (export / name).write_text(name)
+    manifest.write_text(json.dumps({"files": describe_files(export)}))
+    require_export(manifest, export)
+    (export / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"adapter_config\.json is a stray"):
+        require_export(manifest, export)
+    (export / "adapter_config.json").unlink()
+    (export / "model.safetensors").write_text("model.safetensorx")
+    with pytest.raises(UserError, match=r"model\.safetensors has another sha256 than .*step_4\.json says"):
+        require_export(manifest, export)
+    shutil.rmtree(export)
+    with pytest.raises(UserError, match=r"config\.json is missing, and .*step_4\.json lists it: delete"):
+        require_export(manifest, export)
 
 
 @pytest.mark.torch
@@ -100,10 +200,11 @@ def test_an_unfinished_checkpoint_is_refused(run, prompts, tmp_path: Path):
 @pytest.mark.torch
 def test_a_policy_that_did_not_change_is_refused(run, prompts, tmp_path: Path):
     start, checkpoint = run
-    for name in ("model.safetensors", "config.json"):
-        shutil.copy(start / name, checkpoint / name)
+    export_checkpoint(checkpoint, start, tmp_path / "export", prompts)
+    for folder in (tmp_path / "export", checkpoint):
+        shutil.copy(start / "model.safetensors", folder / "model.safetensors")
     with pytest.raises(UserError, match="no tensor differs from the model before training"):
-        verify_export(checkpoint, checkpoint, start, prompts)
+        verify_export(tmp_path / "export", checkpoint, start, prompts)
 
 
 Tensors = dict  # names -> tensors
@@ -170,7 +271,20 @@ def test_a_tensor_at_fault_is_named(
             '"tie_word_embeddings": false',
             "tie_word_embeddings False",
         ),
-        ("chat_template.jinja", "assistant", "model", "chat_template.jinja is not that of"),
+        ("chat_template.jinja", "assistant", "model", "the chat template of its tokenizer is not that of"),
+        ("tokenizer_config.json", '"left"', '"right"', "the padding side of its tokenizer is not that of"),
+        (
+            "tokenizer_config.json",
+            "TokenizerFast",
+            "TokenizerSlow",
+            "the class of its tokenizer is not that of",
+        ),
+        (
+            "tokenizer_config.json",
+            '"PreTrainedTokenizerFast"',
+            '"GPT2Tokenizer"',
+            "the class of its tokenizer",
+        ),
         ("generation_config.json", '"eos_token_id": 2', '"eos_token_id": 1', "eos_token_id is not that of"),
         (
             "config.json",
