@@ -52,7 +52,9 @@ rule predict:
         logs=LOGS,
         model=model_at,
         manifest=lambda wildcards: [
-            word for path in export_at(wildcards) for word in ("--export-manifest", path)
+            word
+            for path in export_at(wildcards)
+            for word in ("--export-manifest", path)
         ],
         policy=lambda wildcards: RECIPES[wildcards.recipe]["policy"],
         context=lambda wildcards: policy_of(wildcards.recipe)["max_model_len"],

@@ -107,7 +107,7 @@ def export_checkpoint(
         for path in sorted(checkpoint.iterdir()):
             if path.is_file() and path.name not in NOT_EXPORTED:
                 shutil.copyfile(path, partial / path.name)
-        _name_portable_class(partial)
+        make_portable(partial)
         proof = verify_export(partial, checkpoint, start, prompts)
         shutil.rmtree(export, ignore_errors=True)
         partial.rename(export)
@@ -131,16 +131,25 @@ def require_export(manifest: Path, folder: Path) -> None:
             raise UserError(f"{folder / name} has another sha256 than {manifest} says: {remedy}")
 
 
-def _name_portable_class(folder: Path) -> None:
-    """Call the tokenizer's class by the name that transformers 4 and 5 know, and leave out where it was loaded from.
+def make_portable(folder: Path) -> None:
+    """Say in a folder's texts, for transformers 4.57, what transformers 5 writes under other names.
 
-    PreTrainedTokenizerFast is what transformers 5 writes as TokenizersBackend, which does not exist in 4.57.
+    The class TokenizersBackend does not exist there, and it would take its own defaults for the number of experts
+    and the base of the rotary embedding. Where the tokenizer was loaded from is left out.
     """
     path = folder / TOKENIZER_CONFIG
     if path.is_file():
         left_out = ("backend", "is_local", "local_files_only")
         settings = {key: value for key, value in read_json(path).items() if key not in left_out}
         write_json(path, settings | {"tokenizer_class": _declared_class(folder)})
+    config = read_json(folder / "config.json")
+    older = {
+        "num_experts": config.get("num_local_experts"),
+        "rope_theta": (config.get("rope_parameters") or {}).get("rope_theta"),
+    }
+    write_json(
+        folder / "config.json", {key: value for key, value in older.items() if value is not None} | config
+    )
 
 
 def _declared_class(folder: Path) -> str | None:
