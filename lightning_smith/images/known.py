@@ -32,7 +32,8 @@ def read_known(path: Path) -> Mapping[str, KnownImage]:
     known: dict[str, KnownImage] = {}
     if not path.exists():
         return known
-    with path.open(encoding="utf-8", newline="") as file:
+    # Bytes that are no UTF-8 end as a name that is refused; spreadsheets put a mark at the beginning.
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         lines = (line for line in file if not line.startswith("#"))
         table = csv.DictReader(lines, delimiter="\t")
         if tuple(table.fieldnames or ()) != COLUMNS:
@@ -42,7 +43,10 @@ def read_known(path: Path) -> Mapping[str, KnownImage]:
             sizes = (row["compressed_bytes"] or "", row["unpacked_bytes"] or "")
             if not _DIGEST.fullmatch(row["digest"] or "") or not all(map(str.isdigit, sizes)):
                 raise UserError(f"{where}: needs sha256:<64 hexadecimal digits> and two numbers of bytes")
-            key = image_key(row["image"])
+            try:
+                key = image_key(row["image"])
+            except UserError as error:
+                raise UserError(f"{where}: {error}") from None
             if key in known:
                 raise UserError(f"{where}: the image is there a second time, keep one")
             known[key] = KnownImage(row["digest"], int(sizes[0]), int(sizes[1]))

@@ -123,6 +123,12 @@ def test_the_table_of_known_images(tmp_path: Path) -> None:
     table.write_text(f"{HEADER}x\t{DIGEST}\t1\t1\norg/x\t{DIGEST}\t1\t1\n")
     with pytest.raises(UserError, match="a second time"):
         read_known(table)
+    for raw in (b"\xe9x", b"X"):
+        table.write_bytes(HEADER.encode() + raw + f"\t{DIGEST}\t1\t1\n".encode())
+        with pytest.raises(UserError, match=r"images.tsv, row .*: image .* has a malformed repository"):
+            read_known(table)
+    table.write_text(f"\ufeff{HEADER}x\t{DIGEST}\t1\t1\n")
+    assert list(read_known(table)) == ["x"]
     table.write_text("image\n")
     with pytest.raises(UserError, match="must have the columns image, digest"):
         read_known(table)
