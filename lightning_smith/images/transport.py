@@ -44,7 +44,16 @@ class InsecureHosts:
         self._indexes = about.get("IndexConfigs") or {}
         self._networks = [ipaddress.ip_network(text) for text in about.get("InsecureRegistryCIDRs") or ()]
 
+        self._known: dict[str, bool] = {}
+
     def __contains__(self, host: str) -> bool:
+        if (
+            host not in self._known
+        ):  # a name is looked up once: that takes seconds where only a proxy knows names
+            self._known[host] = self._is_insecure(host)
+        return self._known[host]
+
+    def _is_insecure(self, host: str) -> bool:
         if host in self._indexes:
             return not self._indexes[host].get("Secure", True)
         try:

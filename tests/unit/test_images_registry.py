@@ -21,6 +21,7 @@ from lightning_smith.images.registry import (
     _retry_after_s,
     through_mirror,
 )
+from lightning_smith.images.transport import InsecureHosts, distrust
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEADER = "image\tdigest\tcompressed_bytes\tunpacked_bytes\n"
@@ -87,6 +88,36 @@ def test_answers_that_no_registry_gives(host: str, said: dict[str, tuple[int, di
     ):
         registries.about(f"{host}/acme/x")
     assert caught.value.passing, "a page of a proxy may go"
+
+
+def test_the_daemons_list_of_insecure_registries() -> None:
+    indexes = {"docker.io": {"Secure": True}, "a.b:5000": {"Secure": False}, "127.0.0.1:1": {"Secure": True}}
+    networks = ["127.0.0.0/8", "::1/128", "192.0.2.0/24"]
+    insecure = InsecureHosts({"RegistryConfig": {"IndexConfigs": indexes, "InsecureRegistryCIDRs": networks}})
+    hosts = ("a.b:5000", "127.0.0.1:2", "localhost:5000", "192.0.2.7", "192.0.2.7:5000")
+    assert [host for host in hosts if host not in insecure] == []
+    others = ("docker.io", "a.b:5001", "a.b", "127.0.0.1:1", "192.0.3.1:5000", "no.such.host.invalid:5000")
+    assert [host for host in others if host in insecure] == []
+    assert "127.0.0.1:5" not in InsecureHosts({}) and "127.0.0.1:5" in InsecureHosts()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "Get https://h:1/v2/: http: server gave HTTP response to HTTPS client",
+            "registry h:1 speaks HTTP, and",
+        ),
+        (
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority",
+            "certs.d/h:1/ca.crt",
+        ),
+        ("connection refused", None),
+    ],
+)
+def test_what_the_daemon_says_of_registries_that_it_does_not_trust(text: str, said: str | None) -> None:
+    found = distrust("h:1", text)
+    assert (found is None) if said is None else (said in str(found) and 'add "h:1" to' in str(found))
 
 
 @pytest.mark.parametrize(
