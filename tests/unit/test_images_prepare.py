@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import threading
 import tomllib
@@ -15,7 +16,9 @@ import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import write_json
+from lightning_smith.images import probe_inside
 from lightning_smith.images.daemon import DockerError
+from lightning_smith.images.git import git
 from lightning_smith.images.known import KnownImage
 from lightning_smith.images.layer import HARNESS, harness_files
 from lightning_smith.images.needed import names_text, needed, read_names
@@ -242,3 +245,30 @@ def test_a_plan_that_is_whole() -> None:
         Plan(2, {}, {}, 0, 0).sentence()
         == "2 images, 2 at the daemon, 0 to pull (0.0 GB, about 0.0 GB unpacked)"
     )
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root")
+def test_a_tree_of_another_user_than_the_images_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Folders and tracked files; what a build left is nobody's business."""
+    tree = tmp_path / "tree"
+    (tree / "d").mkdir(parents=True)
+    for name in ("a", "d/b", "built"):
+        (tree / name).write_text("x\n")
+    git(None, "init", "--quiet", "--template=", str(tree))
+    (tree / ".git/info").mkdir(exist_ok=True)
+    (tree / ".git/info/exclude").write_text("built\n")
+    git(tree / ".git", "add", "a", "d/b", work_tree=tree)
+    who = {
+        f"GIT_{part}": "x" for part in ("AUTHOR_NAME", "AUTHOR_EMAIL", "COMMITTER_NAME", "COMMITTER_EMAIL")
+    }
+    git(tree / ".git", "commit", "--quiet", "-m", "x", work_tree=tree, environment=who)
+    monkeypatch.setattr(probe_inside, "TREE", str(tree))
+    os.chown(tree / "built", 1000, 1000)
+    assert probe_inside.problems(["true"], "") == probe_inside.problems(["true"], "0:0") == []
+    (other,) = probe_inside.problems(["true"], "1000")
+    assert other == f"has {tree}, which belongs to user 0 and not to its own (1000)"
+    os.chown(tree / "d/b", 1000, 1000)
+    (other,) = probe_inside.problems(["true"], "")
+    assert other == f"has {tree}/d/b, which belongs to user 1000 and not to its own (root)"
