@@ -13,6 +13,7 @@ configfile: workflow.source_path("config.yaml")
 
 
 include: "rules/common.smk"
+include: "rules/start.smk"
 include: "rules/environments.smk"
 include: "rules/miniature.smk"
 include: "rules/warm_start.smk"

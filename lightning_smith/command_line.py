@@ -71,6 +71,12 @@ def _nested(key: str, value: str) -> str:
     return f"{top}={value}"
 
 
+def typed_flags(configfiles: Iterable[Path], config: Iterable[str] | None) -> tuple[str, ...]:
+    """--configfile and --config as they were typed, for a command that is to do the same elsewhere."""
+    files, entries = [os.path.relpath(file) for file in configfiles], list(config or ())
+    return (*(["--configfile", *files] if files else []), *(["--config", *entries] if entries else []))
+
+
 def config_values(entries: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The entries of --config, `KEY=YAML`, in their order; UserError for one that is no YAML.
 

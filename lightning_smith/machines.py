@@ -7,9 +7,11 @@ to `laptop`). The check runs once, before the first job, over the jobs that are 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_smith.backends import need, refuse_missing, refuse_unlike
@@ -78,45 +80,144 @@ MACHINES: dict[str, tuple[str, str, Callable[[], str | None]]] = {
 """By the value of the resource: description, profile, and what checks this host."""
 
 
-def check_host(
-    jobs: Sequence[Mapping[str, str]], targets: Iterable[str], backends: Mapping[str, str]
-) -> None:
-    """Raise UserError if the jobs about to run cannot run on this host or in this version.
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job that is about to run."""
 
-    `jobs` are mappings with `rule` and `machine`; `targets` are what the user asked for.
-    """
-    rules = {job["rule"] for job in jobs}
-    refuse_wrong_machine(jobs, targets)
+    rule: str
+    machine: str
+    """Value of its resource: a key of `MACHINES`."""
+    after: tuple[int, ...] = ()
+    """Places in the list of planned jobs of those that must end before it."""
+    outputs: tuple[str, ...] = ()
+    repeated: bool = False
+    """Whether its rule has wildcards, so that the rule's name is no target."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user has typed, and where the configuration puts files."""
+
+    targets: tuple[str, ...]
+    """Rules and files."""
+    flags: tuple[str, ...]
+    """--configfile and --config with their values."""
+    folders: tuple[str, ...]
+    """What is brought from machine to machine: the folders of data and results."""
+    exports: str
+    """The folder of exported checkpoints, which predictions read."""
+
+
+def check_host(jobs: Sequence[PlannedJob], request: Request, backends: Mapping[str, str]) -> None:
+    """Raise UserError if the jobs about to run cannot run on this host or in this version."""
+    rules = {job.rule for job in jobs}
+    refuse_wrong_machine(jobs, request)
     refuse_missing(rules, backends)
     refuse_unlike(rules, backends)
     if need("bwrap", rules, backends):
         check_sandbox()
     if need("docker", rules, backends) and (lack := lacks_docker()):
-        raise UserError(lack)
+        raise UserError(f"{lack}; {_ELSE}")
 
 
-def refuse_wrong_machine(jobs: Iterable[Mapping[str, str]], targets: Iterable[str]) -> None:
-    """Raise UserError if this host lacks what a job about to run needs.
+_ELSE = "the miniature without Docker runs here: `uv run snakemake --profile mini`"
 
-    `jobs` are mappings with `rule` and `machine`; `targets` are what the user asked for.
-    """
-    wanted = " ".join(targets)
-    rules_by_machine: dict[str, set[str]] = {}
+
+def refuse_wrong_machine(jobs: Sequence[PlannedJob], request: Request) -> None:
+    """Raise UserError if this host lacks what a job about to run needs, with what to run where, in order."""
     for job in jobs:
-        rules_by_machine.setdefault(job["machine"], set()).add(job["rule"])
-    refusals: list[str] = []
-    # The machine of the target itself first: B trains what A prepared.
-    for machine, rules in sorted(rules_by_machine.items(), reverse=True):
-        if machine not in MACHINES:
+        if job.machine not in MACHINES:
             raise UserError(
-                f"resource machine={machine!r} of rule {min(rules)} is none of {', '.join(MACHINES)}: correct it in "
+                f"resource machine={job.machine!r} of rule {job.rule} is none of {', '.join(MACHINES)}: correct it in "
                 "the profile's set-resources"
             )
-        description, profile, check = MACHINES[machine]
-        if lack := check():
-            command = f"snakemake --profile {profile} {wanted}".rstrip()
-            refusals.append(
-                f"{', '.join(sorted(rules))} must run on {description} with `{command}`, and this host has {lack}"
-            )
-    if refusals:
-        raise UserError("; ".join(refusals) + "; the miniature runs here: `uv run snakemake --profile mini`")
+    found = {machine: MACHINES[machine][2]() for machine in sorted({job.machine for job in jobs})}
+    lacking = {machine: lack for machine, lack in found.items() if lack}
+    if not lacking:
+        return
+    parts = [
+        f"{', '.join(sorted({job.rule for job in jobs if job.machine == machine}))} must run on "
+        f"{MACHINES[machine][0]} (here: {lack})"
+        for machine, lack in lacking.items()
+    ]
+    steps = steps_of(jobs, request)
+    numbered = [f"({n}) {step}" for n, step in enumerate(steps, 1)] if len(steps) > 1 else steps
+    raise UserError(f"{'; '.join(parts)}; {'; '.join(numbered)}; {_ELSE}")
+
+
+def steps_of(jobs: Sequence[PlannedJob], request: Request) -> list[str]:
+    """What to run on which machine, in order, and what to bring there, one clause a machine."""
+    phases = _phases(jobs)
+    order = sorted({phase for phase in phases if phase.profile})
+    steps: list[str] = []
+    for phase in order:
+        mine = [job for job, its in zip(jobs, phases, strict=True) if its == phase]
+        machines = {job.machine for job in mine} & {"A", "B", "docker", "laptop"}
+        where = MACHINES["A" if "A" in machines else min(machines)][0]
+        last = phase.level == order[-1].level
+        targets = request.targets if last else _boundary(jobs, phases, phase)
+        if not targets:
+            continue
+        command = ["uv", "run", "snakemake", "--profile", phase.profile, *request.flags, "--", *targets]
+        brought = ""
+        if steps:
+            folders = [*request.folders]
+            folders += [request.exports] if any(job.rule == "predict" for job in mine) else []
+            brought = f"bring {', '.join(folders)} there with their times (`rsync -aR`), and "
+        steps.append(f"on {where}: {brought}run `{shlex.join(command)}`")
+    return steps
+
+
+@dataclass(frozen=True, order=True)
+class _Phase:
+    """A stretch of the work that one machine does without another's help."""
+
+    level: int
+    """How many changes of machine come before it."""
+    profile: str
+    """Empty for jobs that need no machine and wait for none that does."""
+
+
+def _phases(jobs: Sequence[PlannedJob]) -> list[_Phase]:
+    """The phase of each job; one that runs anywhere runs where the last one that it waits for did."""
+    phases: dict[int, _Phase] = {}
+
+    def phase(place: int) -> _Phase:
+        if place not in phases:
+            job = jobs[place]
+            before = max(map(phase, job.after), default=_Phase(0, ""))
+            level = {p.profile for p in map(phase, job.after) if p.profile and p.level == before.level}
+            profile = "" if job.machine == "any" else MACHINES[job.machine][1]
+            if not profile:
+                phases[place] = before
+            elif level <= {profile}:
+                phases[place] = _Phase(before.level, profile)
+            else:
+                phases[place] = _Phase(before.level + 1, profile)
+        return phases[place]
+
+    return [phase(place) for place in range(len(jobs))]
+
+
+def _boundary(jobs: Sequence[PlannedJob], phases: Sequence[_Phase], phase: _Phase) -> tuple[str, ...]:
+    """Targets of a phase: the last jobs of it that a later phase waits for, by rule, or by file where it has many."""
+    wanted = {
+        place
+        for job, its in zip(jobs, phases, strict=True)
+        if its.level > phase.level
+        for place in job.after
+        if phases[place] == phase
+    }
+    implied: set[int] = set()
+    waiting = list(wanted)
+    while waiting:
+        before = [place for place in jobs[waiting.pop()].after if place not in implied]
+        implied.update(before)
+        waiting += before
+    last = [jobs[place] for place in sorted(wanted - implied)]
+    targets = [PUBLIC.get(job.rule, job.outputs[0]) if job.repeated else job.rule for job in last]
+    return tuple(dict.fromkeys(targets))
+
+
+PUBLIC = {"export_checkpoint": "export_checkpoints"}
+"""Targets that have all outputs of a rule with wildcards."""

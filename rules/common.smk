@@ -17,10 +17,7 @@ from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.files import dump_json
 from lightning_smith.images.names import image_key
 from lightning_smith.images.state import failures_text
-from lightning_smith.machines import check_host
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
-from lightning_smith.process import pass_signals_on
-from lightning_smith.runlock import RunLock
 from lightning_smith.tasks.miniature.table import load_sources
 
 with exit_on_user_error():
@@ -72,19 +69,6 @@ with exit_on_user_error():
 TASK_SOURCES = [
     source for source in SOURCES.values() if source.role in ("train", "heldout")
 ]
-
-
-def hold_folder_and_check_machine():
-    """Before the first job: refuse a second run in this folder, the wrong machine, and what is missing on it."""
-    jobs = [
-        {"rule": job.rule.name, "machine": str(job.resources.get("machine", "any"))}
-        for job in workflow.dag.needrun_jobs()
-    ]
-    targets = sorted(rule.name for rule in workflow.dag.targetrules)
-    with exit_on_user_error():
-        check_host(jobs, targets, BACKENDS)
-        pass_signals_on()
-        globals()["_run_lock"] = RunLock(".snakemake")
 
 
 def image_keys(*roles):

@@ -11,6 +11,8 @@ SMITH = [f"{WORK}/envs/smith.json"] if BACKENDS["tests"] == "smith" else []
 ROLLOUT_ENVIRONMENTS = TESTBED + (
     [f"{WORK}/envs/mini.json"] if BACKENDS["policy"] == "torch" else []
 )
+# Rollouts in pods need none of this machine's.
+GRADING_ENVIRONMENTS = [] if BACKENDS["workspace"] == "pod" else SMITH
 GRADE_ENVIRONMENTS = [f"{WORK}/envs/eval.json"] + (
     [f"{WORK}/envs/testbed.json"] if BACKENDS["harness"] == "bwrap" else []
 )

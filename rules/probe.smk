@@ -11,7 +11,7 @@ rule probe:
     input:
         candidates=rules.collect_candidates.output.candidates,
         images=task_images("train"),
-        environments=ROLLOUT_ENVIRONMENTS + SMITH,
+        environments=ROLLOUT_ENVIRONMENTS + GRADING_ENVIRONMENTS,
     output:
         log=f"{DATA}/probe/log.jsonl",
         settings=f"{DATA}/probe/log.settings.json",

@@ -19,7 +19,7 @@ rule train_segment:
         tasks=rules.split.output.train,
         validation=rules.split.output.val,
         images=task_images("train"),
-        environments=ROLLOUT_ENVIRONMENTS + SMITH,
+        environments=ROLLOUT_ENVIRONMENTS + GRADING_ENVIRONMENTS,
     output:
         f"{RESULTS}/train/{{recipe}}/step_{{step}}.json",
     log:
@@ -76,6 +76,18 @@ def last_checkpoints(kind):
         for name, recipe in RECIPES.items()
         if policy_of(name)["kind"] == kind
     ]
+
+
+rule export_checkpoints:
+    """Every checkpoint that is evaluated, in Hugging Face format."""
+    input:
+        [
+            f"{RESULTS}/export/{name}/step_{step}.json"
+            for name, recipe in RECIPES.items()
+            for step in recipe["evaluate"]
+            if step
+        ],
+    localrule: True
 
 
 rule train_dense:

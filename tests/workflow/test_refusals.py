@@ -43,7 +43,6 @@ def refusal(checkout: Path, tmp_path: Path):
         ("filter_validated", "--config 'filters={validated: true}'"),
         ("filter_overlap", "--config 'filters={overlap: file}'"),
         ("prepare_images", DOCKER_FORM),
-        ("build_docker_images", DOCKER_FORM),
         ("results/mini/eval/densse/step_0/counts.json", "the configuration has dense, moe"),
     ],
 )

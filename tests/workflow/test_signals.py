@@ -46,8 +46,11 @@ run_script(main)
 """
 
 
-@pytest.mark.parametrize("background", [False, True], ids=["terminal", "background"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+@pytest.mark.parametrize(
+    ("number", "background"),
+    [(signal.SIGINT, False), (signal.SIGTERM, True)],
+    ids=["INT in a terminal", "TERM in the background"],
+)
 def test_a_signal_to_the_workflow_alone_ends_its_stages(
     tmp_path: Path, number: signal.Signals, background: bool
 ) -> None:
