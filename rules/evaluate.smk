@@ -7,11 +7,8 @@ OUTPUTS  {results}/eval/{recipe}/step_{step}/{counts.json,verdicts.jsonl,sample_
 SAMPLES = list(range(config["evaluation"]["samples"]))
 EVALUATED = [(name, step) for name in RECIPES for step in RECIPES[name]["evaluate"]]
 # The official grading in bubblewrap needs the repositories on disk.
-GRADED_IMAGES = (
-    local_images("heldout")
-    if BACKENDS["harness"] == "bwrap"
-    else task_images("heldout")
-)
+GRADED_IN_BWRAP = BACKENDS["harness"] == "bwrap"
+GRADED_IMAGES = (local_images if GRADED_IN_BWRAP else task_images)("heldout")
 EVALUATION = f"{RESULTS}/eval/{{recipe}}/step_{{step}}"
 
 
@@ -19,8 +16,6 @@ def model_at(wildcards):
     """The folder of the policy at a step: where it starts from, or the export."""
     if int(wildcards.step) == 0:
         return policy_of(wildcards.recipe)["model"]
-    with exit_on_user_error():
-        step_before(config, wildcards.recipe, int(wildcards.step))
     return f"{WORK}/export/{wildcards.recipe}/step_{wildcards.step}"
 
 
@@ -66,6 +61,7 @@ rule predict:
         seed=config["evaluation"]["seed"],
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
+        manifests=MANIFESTS,
         out=lambda wildcards, output: Path(output.run).parent,
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: predictions"
@@ -73,7 +69,7 @@ rule predict:
         "python scripts/predict.py --tasks {input.tasks:q} --dataset {params.dataset:q} --instances {params.instances}"
         " --samples {params.samples} --seed {params.seed} --recipe {wildcards.recipe} --step {wildcards.step}"
         " --model {params.model:q} {params.manifest:q} --model-name {params.policy} --dtype {params.dtype} --context {params.context}"
-        " --temperature {params.temperature} --workspace {params.workspace} --images {params.work}/images --settings {params.agent:q}"
+        " --temperature {params.temperature} --workspace {params.workspace} --images {params.work}/images {params.manifests} --settings {params.agent:q}"
         " --work {params.work}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {params.logs}/predict/{wildcards.recipe}_{wildcards.step}"
         " --out {params.out:q} 2>&1 | tee -i {log:q}"
 

@@ -34,13 +34,14 @@ rule probe:
         max_invalid=config["probe"]["max_invalid_fraction"],
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
+        manifests=MANIFESTS,
         tests=BACKENDS["tests"],
     message:
         "probe the candidates"
     shell:
         "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
         " --seed {params.seed} --model {params.model:q} --model-name {params.name} --temperature {params.temperature}"
-        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images --work {params.work}/probe --logs {params.logs}/probe"
+        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --work {params.work}/probe --logs {params.logs}/probe"
         " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output.log:q} 2>&1 | tee -i {log:q}"
 
 

@@ -22,6 +22,14 @@ EVALUATION_SET = (
 SHARD_TABLE = "assets/release/shards.tsv"
 
 
+# What rollouts record of their images is compared with.
+MANIFESTS = (
+    f"--manifests {DATA}/images"
+    if BACKENDS["images"] == "docker" and not OF_MINIATURE
+    else ""
+)
+
+
 def release_expectations(wildcards):
     """The flags of check_release.py that say what the release must have."""
     release = config["release"]

@@ -38,13 +38,14 @@ rule train_segment:
         temperature=config["evaluation"]["temperature"],
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
+        manifests=MANIFESTS,
         tests=BACKENDS["tests"],
     message:
         "train {wildcards.recipe} to step {wildcards.step}"
     shell:
         "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
         " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q}"
-        " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
+        " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 

@@ -40,6 +40,11 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--temperature", type=float, required=True, help="of the policy")
     add("--images", type=Path, required=True, help="folder of the images")
     add(
+        "--manifests",
+        type=Path,
+        help="folder of manifests of prepared images, compared with what rollouts record",
+    )
+    add(
         "--settings",
         type=json.loads,
         required=True,
@@ -72,6 +77,7 @@ def main(argv: list[str] | None = None) -> None:
         dataset=args.dataset,
         dataset_file=args.tasks,
         images=args.images,
+        manifests=args.manifests,
         workspace=args.workspace,
         work=args.work,
         out=args.out,

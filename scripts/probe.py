@@ -38,6 +38,11 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--dtype", default="float32", help="of the policy server (default %(default)s)")
     add("--temperature", type=float, default=1.0, help="of the policy (default %(default)s)")
     add("--images", type=Path, required=True, help="folder of the images")
+    add(
+        "--manifests",
+        type=Path,
+        help="folder of manifests of prepared images, compared with what rollouts record",
+    )
     add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
     add("--tests", default="image", help="backends.tests (default %(default)s)")
     add(
@@ -79,6 +84,7 @@ def main(argv: list[str] | None = None) -> None:
         settings = ProbeSettings(
             tasks=args.tasks,
             images=args.images,
+            manifests=args.manifests,
             workspace=args.workspace,
             tests=args.tests,
             work=args.work,

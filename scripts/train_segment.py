@@ -39,6 +39,11 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     )
     add("--model", type=Path, required=True, help="Hugging Face folder of the policy before training")
     add("--images", type=Path, required=True, help="folder of the images")
+    add(
+        "--manifests",
+        type=Path,
+        help="folder of manifests of prepared images, compared with what rollouts record",
+    )
     add("--agent", type=json.loads, required=True, help="JSON of the agent's limits (`agent` of config.yaml)")
     add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
     add("--tests", default="image", help="backends.tests (default %(default)s)")
@@ -71,6 +76,7 @@ def main(argv: list[str] | None = None) -> None:
         validation_temperature=args.validation_temperature,
         model=args.model,
         images=args.images,
+        manifests=args.manifests,
         workspace=args.workspace,
         tests=args.tests,
         agent=AgentSettings.from_dict(args.agent),

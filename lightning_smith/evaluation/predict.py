@@ -25,6 +25,7 @@ from lightning_smith.gateway.dispatch import AGENT_CLASS, Finished, RolloutReque
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged
+from lightning_smith.images.recorded import image_check
 from lightning_smith.provenance import write_manifest
 from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
@@ -69,6 +70,8 @@ class PredictSettings:
     logs: Path | None = None
     workspace: str = "bwrap"
     """As in `StageSettings`."""
+    manifests: Path | None = None
+    """Folder of the manifests of prepared images, which rollouts must have run in."""
     agent_class: str = AGENT_CLASS
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -110,6 +113,7 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
         retries=settings.retries,
         max_invalid_fraction=settings.max_invalid_fraction,
         on_finished=patches.keep,
+        check_record=image_check(tasks, settings.manifests),
     )
     for sample in range(settings.samples):
         mine = [record for record in records if record.sample == sample]

@@ -24,14 +24,17 @@ def run_logged(
     max_invalid_fraction: float = 0.0,
     window: int = MAX_WINDOW,
     on_finished: Callable[[Finished], None] = lambda finished: None,
+    check_record: Callable[[RolloutRecord], None] = lambda record: None,
 ) -> list[RolloutRecord]:
     """Run the requests without a valid record in `log`; returns one record a request, sorted.
 
     Services start (`start()`) only if something is missing. Each result is passed to `on_finished`, then
     logged, so that whatever the callback keeps is there for every logged record. Raises UserError if more
     than `max_invalid_fraction` of all requests have no valid record in the end; what is valid stays in the
-    log.
+    log. `check_record` raises UserError for a record, new or kept, that must not count.
     """
+    for record in log.records():
+        check_record(record)
     done = log.done()
     missing = [request for request in requests if (request.instance_id, request.sample) not in done]
     if missing:
@@ -48,6 +51,7 @@ def run_logged(
                 model_revision=stack.policy.revision,
             )
             for finished in results:
+                check_record(finished.record)
                 on_finished(finished)
                 log.append(finished.record)
                 progress.step(reward=finished.record.reward)

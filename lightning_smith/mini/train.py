@@ -13,6 +13,7 @@ from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, read_jsonl, sha256_file, write_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
 from lightning_smith.gateway.launch import PolicyServer, Stack
+from lightning_smith.images.recorded import image_check
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
 from lightning_smith.mini.trainer import GrpoLearner, WeightPush
 from lightning_smith.process import stage_lock
@@ -48,6 +49,8 @@ class TrainSettings:
     workspace: str = "bwrap"
     tests: str = "image"
     """As in `StageSettings`."""
+    manifests: Path | None = None
+    """Folder of the manifests of prepared images, which rollouts must have run in."""
 
 
 def train_segment(settings: TrainSettings) -> dict[str, Any]:
@@ -147,10 +150,11 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
         logs=settings.logs,
     ) as stack:
         push = WeightPush(stack.gateway, stack.policy_url)
+        check = image_check(read_jsonl(_all_tasks(settings, segment)), settings.manifests)
         learner = GrpoLearner(settings.model, settings.recipe, segment.root / "pushed", push)
 
         def run_rollouts(requests: Sequence[RolloutRequest]) -> Iterator[Finished]:
-            return dispatch(
+            for finished in dispatch(
                 stack.gateway,
                 requests,
                 retries=settings.retries,
@@ -159,7 +163,9 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
                 agent=stack.agent,
                 model=policy.model_name,
                 model_revision=policy.revision,
-            )
+            ):
+                check(finished.record)
+                yield finished
 
         return run_segment(segment, settings.step, learner, run_rollouts)
 

@@ -17,6 +17,7 @@ from lightning_smith.gateway.dispatch import AGENT_CLASS, RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged
+from lightning_smith.images.recorded import image_check
 from lightning_smith.probe.draw import Draw, seeded_order
 from lightning_smith.probe.rows import select_rows
 from lightning_smith.probe.select import judge_all, refuse_lost
@@ -48,6 +49,8 @@ class ProbeSettings:
     workspace: str = "bwrap"
     tests: str = "image"
     """As in `StageSettings`."""
+    manifests: Path | None = None
+    """Folder of the manifests of prepared images, which rollouts must have run in."""
     agent: str = AGENT_CLASS
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -119,7 +122,15 @@ def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutReco
 
     log = RolloutLog(work / "rollouts.jsonl")
     # A task is lost with one of its rollouts, so what is allowed is a part of the tasks.
-    records = run_logged("probe", requests, log, start, retries=settings.retries, max_invalid_fraction=1.0)
+    records = run_logged(
+        "probe",
+        requests,
+        log,
+        start,
+        retries=settings.retries,
+        max_invalid_fraction=1.0,
+        check_record=image_check(rows, settings.manifests),
+    )
     refuse_lost(judge_all(records, settings.samples), records, settings.max_invalid_fraction)
     return records
 
