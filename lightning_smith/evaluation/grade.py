@@ -6,6 +6,7 @@ disk control("gold", settings, tasks, out)
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from lightning_smith.evaluation.harness import (
 from lightning_smith.evaluation.predictions import Prediction, read_predictions
 from lightning_smith.files import read_json, read_jsonl, sha256_file, write_json
 from lightning_smith.provenance import write_manifest
-from lightning_smith.rollout.outcome import RolloutRecord
+from lightning_smith.rollout.outcome import Ending, RolloutRecord, unsubmitted_share, warn_unsubmitted
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def grade(
     """
     verdicts: list[Verdict] = []
     results: list[Graded] = []
+    endings: dict[tuple[str, int], Ending | None] = {}
     run_ids = []
     for sample in range(run["samples"]):
         part = folder / f"sample_{sample}"
@@ -106,6 +108,7 @@ def grade(
         write_json(part / "report.json", report)
         run_ids.append(official.run_id)
         results += graded.values()
+        endings |= {(record.instance_id, sample): record.ending for record in records.values()}
         verdicts += make_verdicts(report, graded, records, sample)
     refuse_ungraded(results, settings)
     counts = count_categories(verdicts, instances=len(tasks), samples=run["samples"])
@@ -118,6 +121,9 @@ def grade(
         "samples": run["samples"],
         "counts": counts,
         "outcomes": count_outcomes(verdicts),
+        "resolved_unsubmitted": unsubmitted_share(
+            endings.get((verdict.instance_id, verdict.sample)) for verdict in verdicts if verdict.resolved
+        ),
         "harness": harness_name(),
         "executor": settings.executor,
         "harness_timeout_s": settings.timeout_s,
@@ -125,6 +131,8 @@ def grade(
         "disagreements": disagreements(verdicts),
         "rollouts": {key: value for key, value in run.items() if key != "instance_ids"},
     }
+    if warning := warn_unsubmitted(summary["resolved_unsubmitted"]):
+        print(f"[grade {run['recipe']} step {run['step']}] {warning}", file=sys.stderr, flush=True)
     write_verdicts(folder / "verdicts.jsonl", verdicts)
     write_manifest(folder / "counts.json", summary)
     return summary

@@ -11,7 +11,13 @@ from lightning_smith.gateway.dispatch import MAX_WINDOW, Finished, RolloutReques
 from lightning_smith.gateway.launch import Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.progress import Progress
-from lightning_smith.rollout.outcome import RolloutRecord, blocked_counts, count_disagreements
+from lightning_smith.rollout.outcome import (
+    RolloutRecord,
+    blocked_counts,
+    count_disagreements,
+    solved_unsubmitted,
+    warn_unsubmitted,
+)
 
 
 def run_logged(
@@ -61,6 +67,9 @@ def run_logged(
     if blocked := blocked_counts(records):
         counts = ", ".join(f"{count} {kind}" for kind, count in blocked.items())
         print(f"[{stage}] refused commands: {counts}", file=sys.stderr, flush=True)
+    if (share := solved_unsubmitted(records)) is not None:
+        said = warn_unsubmitted(share) or f"{share:.0%} of the solved rollouts did not submit"
+        print(f"[{stage}] {said}", file=sys.stderr, flush=True)
     if disagreements := count_disagreements(records):
         print(
             f"[{stage}] the grader and SWE-smith's harness disagree on {disagreements} patches, none of them counts "

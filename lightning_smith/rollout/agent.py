@@ -274,6 +274,7 @@ def _keep(rollout: Rollout, episode: Episode) -> None:
     _decide(rollout, graded=False, error=episode.error)
     rollout.record = replace(
         rollout.record,
+        ending=episode.ending,
         turns=episode.turns,
         prompt_tokens=episode.prompt_tokens,
         completion_tokens=episode.completion_tokens,

@@ -162,6 +162,8 @@ class RolloutRecord:
     checks: tuple[str, ...] = ()
     harness_resolved: bool | None = None
     in_submodules: tuple[str, ...] = ()
+    ending: Ending | None = None
+    """How the conversation ended, which `solved` does not tell; None if there was none."""
 
     def __post_init__(self) -> None:
         if self.error is not None:  # may quote names of files, whose bytes need not be UTF-8
@@ -182,6 +184,7 @@ class RolloutRecord:
             "blocked": dict(self.blocked),
             "checks": list(self.checks),
             "in_submodules": list(self.in_submodules),
+            "ending": self.ending.value if self.ending else None,
         }
 
     @classmethod
@@ -193,7 +196,8 @@ class RolloutRecord:
         try:
             outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
             lists = {name: tuple(row.get(name, ())) for name in ("checks", "in_submodules")}
-            return cls(**{**row, **lists, "outcome": outcome})
+            ending = Ending(row["ending"]) if row.get("ending") is not None else None
+            return cls(**{**row, **lists, "outcome": outcome, "ending": ending})
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"rollout record of {row.get('instance_id')} is malformed: {error}") from None
 
@@ -213,6 +217,31 @@ def count_disagreements(records: Iterable[RolloutRecord]) -> int:
         if record.harness_resolved
         else record.harness_resolved is False and record.outcome is Outcome.GRADER_ERROR
         for record in records
+    )
+
+
+def unsubmitted_share(endings: Iterable[Ending | None]) -> float | None:
+    """Share of solved rollouts that did not submit, from how they ended; None if there are none.
+
+    With `agent.grade_unsubmitted` they are rewarded alike, so that a policy can learn never to submit.
+    """
+    known = [ending for ending in endings if ending is not None]
+    return round(sum(ending in UNSUBMITTED for ending in known) / len(known), 6) if known else None
+
+
+def solved_unsubmitted(records: Iterable[RolloutRecord]) -> float | None:
+    """`unsubmitted_share` of the solved ones among `records`."""
+    return unsubmitted_share(record.ending for record in records if record.outcome is Outcome.SOLVED)
+
+
+def warn_unsubmitted(share: float | None, before: float | None = None) -> str | None:
+    """A sentence if most solved rollouts did not submit, or a quarter of them more than `before`; else None."""
+    if share is None or (share <= 0.5 and (before is None or share <= before + 0.25)):
+        return None
+    grown = "" if before is None else f" ({before:.0%} at first)"
+    return (
+        f"warning: {share:.0%} of the solved rollouts did not submit{grown}; agent.grade_unsubmitted rewards them "
+        "alike, so that a policy can learn never to submit"
     )
 
 

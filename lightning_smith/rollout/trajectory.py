@@ -15,19 +15,21 @@ from typing import Any
 from lightning_smith import __version__
 from lightning_smith.files import write_atomic
 from lightning_smith.rollout.chat import Message
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
 from lightning_smith.rollout.stage import AgentSettings
 
 FORMAT = "mini-swe-agent-1.1"
 
 _EXIT_STATUS = {
-    Outcome.AGENT_LIMIT: "LimitsExceeded",
-    Outcome.FORMAT_ERROR: "RepeatedFormatError",
-    Outcome.BLOCKED: "Blocked",
-    Outcome.GRADER_ERROR: "GraderError",
-    Outcome.INFRA: "InfrastructureError",
+    Ending.SUBMITTED: "Submitted",
+    Ending.LIMIT: "LimitsExceeded",
+    Ending.FORMAT: "RepeatedFormatError",
+    Ending.REFUSALS: "Blocked",
+    Ending.FAILURE: "InfrastructureError",
 }
-"""mini-swe-agent's name for how a run ended; "Submitted" for the others."""
+"""mini-swe-agent's name for how a conversation ended, whatever the tests say of what it left."""
+
+_NO_VERDICT = {Outcome.GRADER_ERROR: "GraderError", Outcome.INFRA: "InfrastructureError"}
 
 
 def trajectory_path(folder: Path, instance_id: str, sample: int) -> Path:
@@ -47,7 +49,8 @@ def trajectory(
 
     `sandbox` is the class of what ran the commands.
     """
-    status = _EXIT_STATUS.get(record.outcome, "Submitted") if record.outcome else "Submitted"
+    status = _NO_VERDICT.get(record.outcome) if record.outcome else None
+    status = status or _EXIT_STATUS[record.ending or Ending.FAILURE]
     submission = patch.decode("utf-8", "surrogateescape")
     ending: Message = {
         "role": "exit",

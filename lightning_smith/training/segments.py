@@ -43,6 +43,8 @@ from lightning_smith.rollout.outcome import (
     blocked_counts,
     count_disagreements,
     rollout_seed,
+    solved_unsubmitted,
+    warn_unsubmitted,
 )
 from lightning_smith.training.advantages import step_advantages
 from lightning_smith.training.checkpoint import newest_whole, write_checkpoint
@@ -227,6 +229,8 @@ def run_segment(segment: Segment, target: int, learner: Learner, dispatch: Dispa
         history.append(row["reward"])
         append_jsonl(segment.metrics_file, [row])
         _say(segment, row)
+        if warning := warn_unsubmitted(row["solved_unsubmitted"], _first_unsubmitted(segment)):
+            _print(segment, f"step {step}: {warning}")
         if step % segment.recipe.save_every == 0 or step == target:
             _save(segment, step, history, learner)
     path = reached(segment, target)
@@ -353,6 +357,7 @@ def _validate(segment: Segment, step: int, fingerprint: str, dispatch: Dispatch)
         "tasks": hash_json(list(segment.validation_tasks))[:12],
         "rollouts": len(finished),
         "outcomes": _outcomes(finished),
+        "solved_unsubmitted": solved_unsubmitted(result.record for result in finished),
         "kept_rollouts": kept,
         "validation_s": round(time.monotonic() - started, 3),
     }
@@ -413,12 +418,19 @@ def _update(segment: Segment, step: int, learner: Learner, finished: Sequence[Fi
         "unmerged_rollouts": unmerged,
         "masked_rows": dict(faults),
         "outcomes": _outcomes(finished),
+        "solved_unsubmitted": solved_unsubmitted(result.record for result in finished),
         "blocked": blocked_counts(result.record for result in finished),
         "harness_disagreements": count_disagreements(result.record for result in finished),
         "mean_turns": round(turns / max(1, len(rollouts)), 3),
         "update_s": round(time.monotonic() - started, 3),
         **learned,
     }
+
+
+def _first_unsubmitted(segment: Segment) -> float | None:
+    """The share of solved rollouts without a submission in the first step that solved anything."""
+    shares = (row.get("solved_unsubmitted") for row in read_jsonl(segment.metrics_file))
+    return next((share for share in shares if share is not None), None)
 
 
 def _total(rewards: Mapping[str, Sequence[float | None]]) -> float:

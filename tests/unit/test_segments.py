@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pytest
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json, read_json, read_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
 from lightning_smith.training.checkpoint import newest_whole
 from lightning_smith.training.recipes import parse_recipe
 from lightning_smith.training.segments import (
@@ -264,6 +264,27 @@ def test_length_penalties_shape_advantages_and_not_the_reward(tmp_path: Path):
     assert sorted({round(rollout.advantage, 3) for rollout in learner.trained[0]}) == [-0.866, 0.0, 0.866]
 
 
+def test_solved_rollouts_that_did_not_submit_are_a_metric_and_named_when_they_grow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Of four solved rollouts a step one did not submit at first, then two, then three; unsolved ones never do."""
+
+    def dispatch(requests: Sequence[RolloutRequest]) -> Iterator[Finished]:
+        steps.append(len(steps) + 1)
+        for number, request in enumerate(requests):
+            done = finish(request, float(number % 3 == 0))
+            ending = Ending.FORMAT if number % 3 or number // 3 < steps[-1] else Ending.SUBMITTED
+            yield replace(done, record=replace(done.record, ending=ending))
+
+    steps: list[int] = []
+    run_segment(segment(tmp_path, checkpoints=[3], save_every=3), 3, CountingLearner(), dispatch)
+    shares = [row["solved_unsubmitted"] for row in read_jsonl(tmp_path / "metrics.jsonl")]
+    assert shares == [0.25, 0.5, 0.75]
+    said = capsys.readouterr().err
+    assert "step 3: warning: 75% of the solved rollouts did not submit (25% at first)" in said
+    assert said.count("warning") == 1
+
+
 def test_a_step_without_any_verdict_stops_the_run(tmp_path: Path):
     with pytest.raises(UserError, match=r"step 1: no task has two rollouts with a verdict.*no sandbox"):
         run_segment(segment(tmp_path), 4, CountingLearner(), FakeDispatch(judge=lambda request: None))
@@ -316,7 +337,7 @@ def test_validation_scores_the_same_tasks_with_the_same_seeds_and_changes_nothin
     assert state == read_json(tmp_path / "plain/global_step_7/state.json")
     outcomes = {"solved": 2, "unsolved": 4}
     expected = {"reward": 0.333333, "temperature": 0.7, "rollouts": 6, "outcomes": outcomes}
-    expected |= {"tasks": hash_json(list(HELD_ASIDE))[:12]}
+    expected |= {"solved_unsubmitted": None, "tasks": hash_json(list(HELD_ASIDE))[:12]}
     assert validated(tmp_path / "validated") == dict.fromkeys((3, 4, 6, 7), expected)
     assert validated(tmp_path / "plain") == {}
 

@@ -11,7 +11,7 @@ import pytest
 
 from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.docker import DockerSandbox
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
 from lightning_smith.rollout.pod import PodSandbox
 from lightning_smith.rollout.stage import AgentSettings
 from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
@@ -25,9 +25,13 @@ MESSAGES = [
 ]
 
 
-def record(outcome: Outcome | None, error: str | None = None) -> RolloutRecord:
+def record(
+    outcome: Outcome | None, error: str | None = None, ending: Ending = Ending.SUBMITTED
+) -> RolloutRecord:
     return RolloutRecord(
-        *("task", 3, outcome, None, None, 1, 10, 2, 0.5, "policy", "r1", "sha256:0", 7), error=error
+        *("task", 3, outcome, None, None, 1, 10, 2, 0.5, "policy", "r1", "sha256:0", 7),
+        error=error,
+        ending=ending,
     )
 
 
@@ -49,22 +53,27 @@ def test_document(tmp_path: Path) -> None:
     assert info["rollout"]["left_out_of_patch"] == {"byte code": 2}
 
 
-def test_endings_have_mini_swe_agents_names() -> None:
-    names = {}
-    for outcome in Outcome:
-        ending = trajectory(record(outcome, "why"), [], b"", SETTINGS, {}, Bwrap)["messages"][-1]
-        names[outcome.value] = ending["extra"]["exit_status"]
-        assert ending["content"] == "why"
+def test_endings_have_mini_swe_agents_names_whatever_the_tests_say() -> None:
+    """A rollout that never submitted is not "Submitted" because what it had changed solves the task."""
+    names: dict[Ending, set[str]] = {}
+    for outcome in (None, *Outcome):
+        for ending in Ending:
+            if outcome not in (Outcome.INFRA, Outcome.GRADER_ERROR):
+                last = trajectory(record(outcome, "why", ending), [], b"", SETTINGS, {}, Bwrap)["messages"][
+                    -1
+                ]
+                names.setdefault(ending, set()).add(last["extra"]["exit_status"])
+                assert last["content"] == "why"
     assert names == {
-        "solved": "Submitted",
-        "unsolved": "Submitted",
-        "tampered": "Submitted",
-        "agent_limit": "LimitsExceeded",
-        "format_error": "RepeatedFormatError",
-        "blocked": "Blocked",
-        "grader_error": "GraderError",
-        "infra": "InfrastructureError",
+        Ending.SUBMITTED: {"Submitted"},
+        Ending.LIMIT: {"LimitsExceeded"},
+        Ending.FORMAT: {"RepeatedFormatError"},
+        Ending.REFUSALS: {"Blocked"},
+        Ending.FAILURE: {"InfrastructureError"},
     }
+    for outcome, name in ((Outcome.INFRA, "InfrastructureError"), (Outcome.GRADER_ERROR, "GraderError")):
+        document = trajectory(record(outcome), [], b"", SETTINGS, {}, Bwrap)
+        assert document["info"]["exit_status"] == name
 
 
 @pytest.mark.parametrize("sandbox", [Bwrap, DockerSandbox, PodSandbox])
