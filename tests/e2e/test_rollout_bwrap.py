@@ -39,7 +39,7 @@ from lightning_smith.rollout.bwrap import (
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.grading import decide, run_tests
 from lightning_smith.rollout.loop import SUBMIT_COMMAND
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
 from lightning_smith.rollout.scratch import Scratch, sweep
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.rollout.task import RolloutTask
@@ -494,6 +494,9 @@ def test_what_never_submitted_is_graded_where_that_counts(
     record = rollout.record
     assert (record.outcome, record.reward, record.turns) == (outcome, reward, 1)
     assert record.error == "no submission within 1 turns"
+    assert record.ending is Ending.LIMIT, "solved or not"
+    path = folder / "trajectories" / tiny_image.TASK / "9.traj.json"
+    assert json.loads(path.read_text())["info"]["exit_status"] == "LimitsExceeded"
     assert record.patch_sha256 == (hashlib.sha256(rollout.patch).hexdigest() if command != "ls" else None)
     strict = roll_out(make_stage(folder, max_turns=1), command, sample=9, submit=False, grade=grade)
     assert (strict.record.outcome, strict.patch) == (Outcome.AGENT_LIMIT, b"")

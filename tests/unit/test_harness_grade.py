@@ -19,7 +19,7 @@ from lightning_smith.evaluation.grade import GradeSettings, control, grade, plan
 from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
 from lightning_smith.evaluation.predictions import Prediction, write_predictions
 from lightning_smith.files import read_json, sha256_file, write_json, write_jsonl
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
 
 pytest.importorskip("swebench", reason="needs envs/eval")
 pytestmark = [pytest.mark.e2e, pytest.mark.swebench]
@@ -50,6 +50,7 @@ def record(instance_id: str, sample: int, outcome: Outcome | None) -> dict[str, 
         model_revision="r",
         image_digest="",
         seed=1,
+        ending=Ending.LIMIT if (instance_id, sample) == ("gold", 1) else Ending.SUBMITTED,
     ).to_dict()
 
 
@@ -96,6 +97,7 @@ def test_a_checkpoint(tmp_path: Path):
         ("forged", 0),
         ("forged", 1),
     ]
+    assert summary["resolved_unsubmitted"] == 0.25, "gold of sample 1, of four that resolved"
     assert summary["harness"] == "swebench 5.0.2"
     assert "instance_ids" not in summary["rollouts"]
     for sample in (0, 1):
