@@ -82,9 +82,7 @@ class Revisions:
                 "diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", since, revision, "--"
             )
         except GitError:
-            raise UserError(
-                f"image {self.image_name} has no branch or commit {revision}"
-            ) from None
+            raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
         fields = listed.split(b"\0")
         changes = []
         for header, path in zip(fields[0::2], fields[1::2], strict=False):
