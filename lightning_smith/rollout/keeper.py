@@ -15,6 +15,9 @@ import os
 import subprocess
 import threading
 
+NAME = "lightning-smith-keeper"
+"""The last word of the shell's command line, by which `ps` shows what it is."""
+
 _SCRIPT = """
 declare -A pids
 while read -r sign pid; do
@@ -42,7 +45,7 @@ def _tell(line: str) -> None:
     with _lock:
         if _keeper is None or _keeper.poll() is not None:
             _keeper = subprocess.Popen(
-                ["bash", "-c", _SCRIPT],
+                ["bash", "-c", _SCRIPT, NAME],
                 stdin=subprocess.PIPE,
                 bufsize=0,
                 stdout=subprocess.DEVNULL,

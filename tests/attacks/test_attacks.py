@@ -20,7 +20,7 @@ from gateway_stack import Mark, make_stack
 from kinds import Kind
 
 from lightning_smith.gateway.launch import Stack
-from lightning_smith.rollout import loop
+from lightning_smith.rollout import keeper, loop
 from lightning_smith.rollout.bwrap import ResourceLimits
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.diff import DiffRefusedError
@@ -181,8 +181,9 @@ def outside(kind: Kind) -> dict[str, str]:
 
 
 def left_running() -> list[str]:
-    """Command lines of what this process started and of what an attack marked; a daemon of ours is neither."""
+    """Command lines of what this process started and of what an attack marked; daemon and keeper are neither."""
     children = [process for process in psutil.Process().children() if process.name() != "dockerd"]
+    children = [process for process in children if keeper.NAME not in process.cmdline()]
     found = [str(process) for process in children if process.status() != psutil.STATUS_ZOMBIE]
     for process in psutil.process_iter(["cmdline"]):
         line = " ".join(process.info["cmdline"] or [])
