@@ -119,7 +119,7 @@ def odd_row(**changes: Any) -> dict[str, Any]:
     ("changes", "outcome", "words"),
     [
         ({"instance_id": "pypi__widget.0badcafe.gone__1"}, Outcome.INFRA, "has no branch or commit"),
-        ({"FAIL_TO_PASS": [], "PASS_TO_PASS": []}, Outcome.GRADER_ERROR, "has no tests"),
+        ({"FAIL_TO_PASS": [], "PASS_TO_PASS": []}, Outcome.GRADER_ERROR, "has no FAIL_TO_PASS test"),
         ({"FAIL_TO_PASS": ["tests/test_core.py::test_gone"]}, Outcome.UNSOLVED, ""),
         ({"FAIL_TO_PASS": ["no such file"]}, Outcome.GRADER_ERROR, "lacks no such file"),
         ({"FAIL_TO_PASS": ["../../etc/passwd::test_x"]}, Outcome.GRADER_ERROR, "lacks ../../etc/passwd"),

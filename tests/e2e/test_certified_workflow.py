@@ -19,9 +19,13 @@ from lightning_smith.tasks.profiles import read_profiles
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
+def live_logs(workflow: Workflow) -> list[Path]:
+    """The logs as the runs write them, in the folder of the settings that decide their records."""
+    return list((workflow.work / "validation").glob("*/*.jsonl"))
+
+
 def live_lines(workflow: Workflow) -> int:
-    logs = (workflow.work / "validation").glob("*.jsonl")
-    return sum(path.read_bytes().count(b"\n") for path in logs)
+    return sum(path.read_bytes().count(b"\n") for path in live_logs(workflow))
 
 
 def test_every_row_is_certified_or_dropped_with_a_reason_and_no_test_runs_twice(certified: Workflow) -> None:
@@ -38,7 +42,7 @@ def test_every_row_is_certified_or_dropped_with_a_reason_and_no_test_runs_twice(
 
     kept = read_decisions(certified.data / "filters" / "gradable.tsv").kept
     assert len(kept) > 5
-    live = [row for path in (certified.work / "validation").glob("*.jsonl") for row in read_jsonl(path)]
+    live = [row for path in live_logs(certified) for row in read_jsonl(path)]
     keys = [(row["instance_id"], row["patch"], row["run"]) for row in live]
     assert len(keys) == len(set(keys)) == 4 * len(kept), "two patches in two runs each, none of them twice"
     finished = [row for path in _logs(certified) for row in read_jsonl(path)]

@@ -8,7 +8,7 @@ import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.counts import Category, count_categories
-from lightning_smith.evaluation.harness import NOT_RUN, PATCH_FAILED, TIMED_OUT, Graded, make_verdicts
+from lightning_smith.evaluation.harness import NOT_RUN, PATCH_FAILED, TIMED_OUT, Answer, Graded, make_verdicts
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 
 KEYS = ("resolved_ids", "unresolved_ids", "empty_patch_ids", "error_ids", "incomplete_ids")
@@ -47,11 +47,11 @@ def test_every_category_gets_its_outcome():
     )
     done = {"resolved": True}
     graded = {
-        "gold": Graded(done, None, Outcome.SOLVED),
-        "wrong": Graded({"resolved": False}, None, Outcome.UNSOLVED),
-        "forged": Graded({"resolved": False}, None, Outcome.TAMPERED),
-        "corrupt": Graded(None, PATCH_FAILED, Outcome.UNSOLVED),
-        "slow": Graded(None, TIMED_OUT, Outcome.UNSOLVED),
+        "gold": Graded(done, None, Answer(Outcome.SOLVED, tested=True)),
+        "wrong": Graded({"resolved": False}, None, Answer(Outcome.UNSOLVED, tested=True)),
+        "forged": Graded({"resolved": False}, None, Answer(Outcome.TAMPERED, tested=True)),
+        "corrupt": Graded(None, PATCH_FAILED, Answer(Outcome.UNSOLVED, tested=True)),
+        "slow": Graded(None, TIMED_OUT, Answer(Outcome.UNSOLVED, tested=True)),
         "broken": Graded(None, f"{NOT_RUN}: no memory", None, valid=False),
     }
     records = {
@@ -89,8 +89,8 @@ def test_every_category_gets_its_outcome():
 def test_disagreement_of_the_two_graders_shows():
     report = summary(resolved_ids=["a"], unresolved_ids=["b"])
     graded = {
-        "a": Graded({"resolved": True}, None, Outcome.TAMPERED),
-        "b": Graded({"resolved": False}, None, Outcome.SOLVED),
+        "a": Graded({"resolved": True}, None, Answer(Outcome.TAMPERED, tested=True)),
+        "b": Graded({"resolved": False}, None, Answer(Outcome.SOLVED, tested=True)),
     }
     verdicts = make_verdicts(report, graded, {}, 0)
     assert [row.disputed for row in verdicts] == [True, True]
