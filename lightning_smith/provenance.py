@@ -47,6 +47,8 @@ def version_of(root: Path) -> dict[str, Any]:
         return {"commit": None, "dirty": None}
 
 
-def write_manifest(path: Path | str, value: dict[str, Any]) -> None:
-    """Write a manifest: `value`, and under `code` what `code_version` says."""
-    write_json(path, {**value, "code": code_version()})
+def write_manifest(path: Path | str, value: dict[str, Any]) -> dict[str, Any]:
+    """Write a manifest: `value`, and under `code` what `code_version` says. Return what was written."""
+    manifest = {**value, "code": code_version()}
+    write_json(path, manifest)
+    return manifest

@@ -134,8 +134,7 @@ def grade(
     if warning := warn_unsubmitted(summary["resolved_unsubmitted"]):
         print(f"[grade {run['recipe']} step {run['step']}] {warning}", file=sys.stderr, flush=True)
     write_verdicts(folder / "verdicts.jsonl", verdicts)
-    write_manifest(folder / "counts.json", summary)
-    return summary
+    return write_manifest(folder / "counts.json", summary)
 
 
 def refuse_ungraded(results: Collection[Graded], settings: GradeSettings) -> None:
@@ -218,5 +217,4 @@ def control(
         "executor": settings.executor,
         "run_id": official.run_id,
     }
-    write_manifest(out, summary)
-    return summary
+    return write_manifest(out, summary)

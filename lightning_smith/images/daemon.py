@@ -23,8 +23,8 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
 from lightning_smith.closing import Closing
 from lightning_smith.errors import UserError
+from lightning_smith.images.insecure import InsecureHosts
 from lightning_smith.images.names import ImageRef, bare_name, spellings
-from lightning_smith.images.transport import InsecureHosts
 from lightning_smith.process import process_stat
 
 ANSWER_TIMEOUT_S = 120

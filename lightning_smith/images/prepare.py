@@ -127,8 +127,7 @@ class Preparation:
             "moved_tags": moved,
             "wall_s": {name: round(seconds, 2) for name, seconds in times.items()},
         }
-        write_manifest(path, manifest)
-        return manifest
+        return write_manifest(path, manifest)
 
     def known(self, path: Path, base: FoundImage, layer: AgentLayer) -> Manifest | None:
         """The manifest at `path`, if it is of this base and layer and the daemon still has its image."""

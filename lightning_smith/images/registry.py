@@ -25,8 +25,9 @@ import httpx
 from docker.errors import DockerException
 
 from lightning_smith.errors import UserError
+from lightning_smith.images.insecure import InsecureHosts
 from lightning_smith.images.names import ImageRef
-from lightning_smith.images.transport import InsecureHosts, Transport
+from lightning_smith.images.transport import Transport
 
 PLATFORM = ("linux", "amd64")
 """What SWE-smith's and the evaluation set's images are made for."""

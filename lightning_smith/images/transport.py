@@ -10,9 +10,7 @@ machine are asked over HTTP.
 
 from __future__ import annotations
 
-import ipaddress
 import re
-import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -20,8 +18,8 @@ from typing import Any
 import httpx
 
 from lightning_smith.errors import UserError
+from lightning_smith.images.insecure import InsecureHosts, name_of
 
-_LOOPBACK = {"RegistryConfig": {"InsecureRegistryCIDRs": ["127.0.0.0/8", "::1/128"]}}
 _FIRST_CONNECT_S = 10.0
 """How long a listed registry of which the scheme is not known yet may take to answer HTTPS."""
 _MOST_REDIRECTS = 5
@@ -31,38 +29,6 @@ _NO_TRUST = re.compile(r"x509: .*")
 
 class TrustError(UserError):
     """A registry does not speak HTTPS, or has a certificate that nothing here trusts; no other try helps."""
-
-
-class InsecureHosts:
-    """`host in insecure`: whether the daemon asks a registry (`name` or `name:port`) without a trusted certificate.
-
-    `info` is what the daemon's API says of itself; by default only this machine's own registries are insecure.
-    """
-
-    def __init__(self, info: Mapping[str, Any] = _LOOPBACK) -> None:
-        about = info.get("RegistryConfig") or {}
-        self._indexes = about.get("IndexConfigs") or {}
-        self._networks = [ipaddress.ip_network(text) for text in about.get("InsecureRegistryCIDRs") or ()]
-
-        self._known: dict[str, bool] = {}
-
-    def __contains__(self, host: str) -> bool:
-        if (
-            host not in self._known
-        ):  # a name is looked up once: that takes seconds where only a proxy knows names
-            self._known[host] = self._is_insecure(host)
-        return self._known[host]
-
-    def _is_insecure(self, host: str) -> bool:
-        if host in self._indexes:
-            return not self._indexes[host].get("Secure", True)
-        try:
-            found = {entry[4][0] for entry in socket.getaddrinfo(_name(host), None)} if self._networks else ()
-        except OSError:
-            return False
-        return any(
-            ipaddress.ip_address(address) in network for address in found for network in self._networks
-        )
 
 
 class Transport:
@@ -99,7 +65,7 @@ class Transport:
         return self._of(host).request("POST" if "data" in question else "GET", url, **question)
 
     def _scheme(self, host: str) -> str | None:
-        if _name(host) == "localhost" or _name(host).startswith("127."):
+        if name_of(host) == "localhost" or name_of(host).startswith("127."):
             return "http"
         return self._schemes.get(host) if host in self.insecure else "https"
 
@@ -163,7 +129,3 @@ def _distrust(host: str, error: BaseException) -> TrustError | None:
 
 def _list_it(host: str) -> str:
     return f'add "{host}" to insecure-registries in /etc/docker/daemon.json and reload the daemon, or give it HTTPS'
-
-
-def _name(host: str) -> str:
-    return host.rpartition(":")[0] or host

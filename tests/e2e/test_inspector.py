@@ -135,7 +135,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for sample, said in enumerate([replies, ["lone \udc80", "none", "none"]]):
         episode = run_episode(task, EchoWorkspace(), ScriptedModel(said), SETTINGS)
         record = replace(RECORD, sample=sample, outcome=episode.outcome or Outcome.UNSOLVED, reward=0.0)
-        record = replace(record, error=episode.error, blocked=dict(episode.blocked))
+        record = replace(record, error=episode.error, blocked=dict(episode.blocked), ending=episode.ending)
         document = trajectory(record, episode.messages, b"diff \xff\n", SETTINGS, {}, Bwrap)
         write_trajectory(trajectory_path(folder, "task", sample), document)
     return folder
@@ -154,7 +154,7 @@ def test_every_page_is_shown(folder: Path) -> None:
     pages = json.loads(line.removeprefix("PAGES "))
     assert [page[:2] for page in pages] == [[0, 0], [0, 1], [0, 2], [0, 3], [1, 0], [1, 1], [1, 2], [1, 3]]
     assert pages[2][2] == "Trajectory 1/2 - 0.traj.json - Step 3/4"
-    assert pages[0][3] == ["You repair bugs.", "clamp is broken \ud800"]
+    assert pages[0][3] == ["You repair bugs.", "clamp is broken \ufffd"]
     assert pages[1][3][0].startswith("Look.") and "<returncode>0</returncode>" in pages[1][3][1]
     assert "git is switched off" in pages[2][3][1]
     assert pages[3][3][-1] == "Submitted"

@@ -150,7 +150,7 @@ def test_tasks_are_certified_probed_and_predicted_in_containers(contained: Workf
 
 
 def test_a_policy_is_trained_on_rollouts_in_containers(contained: Workflow) -> None:
-    """One step over a group of four rollouts, each in a container of its task's image."""
+    """One step over a group of four rollouts, and one of validation, each in a container of its task's image."""
     manifest = contained.results.relative_to(contained.folder) / "train/dense/step_1.json"
     run = contained.run(str(manifest))
     assert run.returncode == 0, run.stderr[-3000:]
@@ -160,7 +160,7 @@ def test_a_policy_is_trained_on_rollouts_in_containers(contained: Workflow) -> N
     trajectories = contained.work.glob("train/dense/*/trajectories/*/*")
     rolled = [read_json(path)["info"]["rollout"]["record"] for path in trajectories]
     made = [read_json(path) for path in (contained.work / "docker_images").glob("*.json")]
-    assert len(rolled) == 4 and {row["image_digest"] for row in rolled} < {
+    assert len(rolled) == 4 + 1 and {row["image_digest"] for row in rolled} < {
         each["image"]["id"] for each in made
     }
     assert not contained.processes()

@@ -13,6 +13,7 @@ from typing import ClassVar
 import pytest
 
 from lightning_smith.errors import UserError
+from lightning_smith.images.insecure import InsecureHosts
 from lightning_smith.images.known import KnownImage, read_known
 from lightning_smith.images.registry import (
     Registries,
@@ -21,7 +22,7 @@ from lightning_smith.images.registry import (
     _retry_after_s,
     through_mirror,
 )
-from lightning_smith.images.transport import InsecureHosts, distrust
+from lightning_smith.images.transport import distrust
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HEADER = "image\tdigest\tcompressed_bytes\tunpacked_bytes\n"
