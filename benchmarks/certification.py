@@ -142,7 +142,7 @@ def certify_in_pod(daemon: Daemon, name: str, folder: Path, timeout_s: float) ->
     logs = folder / image_key(name)
     logs.mkdir(exist_ok=True)
     os.chown(logs, executor.OWN_USER, executor.OWN_USER)
-    pod = PlainPod(daemon, f"{name}:openai", ResourceLimits())
+    pod = PlainPod(daemon, name, ResourceLimits(), tag=f"{name}:openai")
     try:
         said = pod.run_harness(
             *("-m", "lightning_smith.rollout.pod_tasks", "--pod", "/run/pod", "--tasks", "/run/tasks.jsonl"),

@@ -70,7 +70,8 @@ _POD_VARIABLES = ("HOSTNAME", "HOME", "TERM", "KUBERNETES_")
 def prepare(folder: Path, image_name: str, digest: str) -> None:
     """Make the folder that the containers of a pod share parts of: nobody but executors and harness may enter it.
 
-    `digest` is that of the image's configuration, `sha256:<hex>`, as `DockerImage` has it.
+    `image_name` is what the tasks call their image, not the tag that it was prepared under; `digest` is that of the
+    configuration of the image that runs, `sha256:<hex>`, as `DockerImage` has it.
     """
     about = folder / "image" / "image.json"
     for path in (folder, folder / WORKBENCH, folder / GRADER, about.parent):

@@ -36,10 +36,12 @@ ROOM = "/run/room"
 
 
 class PlainPod:
-    """One pod; usable until `close`."""
+    """One pod; usable until `close`. It runs `tag`, by default the image of the tasks' own name."""
 
-    def __init__(self, daemon: Daemon, image_name: str, limits: ResourceLimits) -> None:
-        self._daemon, self._image, self._limits = daemon, daemon.image(image_name), limits
+    def __init__(
+        self, daemon: Daemon, image_name: str, limits: ResourceLimits, tag: str | None = None
+    ) -> None:
+        self._daemon, self._image, self._limits = daemon, daemon.image(tag or image_name), limits
         self._has_layer = LAYER_LABEL in self._image.labels
         self.folder = Path(tempfile.mkdtemp(prefix="ls-pod-"))
         prepare(self.folder, image_name, self._image.id)

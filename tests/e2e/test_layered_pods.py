@@ -30,7 +30,8 @@ pytestmark = [
 @pytest.fixture
 def layered_pod(daemon: Daemon, docker_image_name: str, layer: AgentLayer) -> Iterator[PlainPod]:
     """A pod whose harness and executors are those of the agent layer."""
-    pod = PlainPod(daemon, make(daemon, docker_image_name, layer)["image"]["tags"][0], ResourceLimits())
+    tag = make(daemon, docker_image_name, layer)["image"]["tags"][0]
+    pod = PlainPod(daemon, docker_image_name, ResourceLimits(), tag)
     yield pod
     pod.close()
     forget_made(daemon)
