@@ -138,26 +138,46 @@ def host(monkeypatch: pytest.MonkeyPatch, **lacks: str | None) -> None:
         monkeypatch.setitem(machines.MACHINES, name, (description, profile, checker(lack)))
 
 
+REQUEST = machines.Request(("train_moe",), (), ("data", "results"), "work/export")
+
+
 def test_the_wrong_machine_is_refused_with_the_command_that_works(monkeypatch: pytest.MonkeyPatch) -> None:
     host(monkeypatch, B="0 NVIDIA GPUs of 4")
-    jobs = [{"rule": "train_segment", "machine": "B"}, {"rule": "split", "machine": "any"}]
+    jobs = [machines.PlannedJob("split", "any"), machines.PlannedJob("train_segment", "B", (0,))]
     with pytest.raises(UserError) as caught:
-        machines.refuse_wrong_machine(jobs, ["train_moe"])
+        machines.refuse_wrong_machine(jobs, REQUEST)
     sentence = str(caught.value)
-    assert "train_segment must run on machine B" in sentence
-    assert "snakemake --profile b200 train_moe" in sentence
+    assert "train_segment must run on machine B (4 B200 GPUs) (here: 0 NVIDIA GPUs of 4)" in sentence
+    assert "on machine B (4 B200 GPUs): run `uv run snakemake --profile b200 -- train_moe`" in sentence
     assert "\n" not in sentence
+
+
+def test_what_another_machine_makes_first_is_asked_of_it_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This host is machine A, and what it lacks is machine B: both commands are named, in order."""
+    host(monkeypatch, A=None, B="0 NVIDIA GPUs of 4")
+    jobs = [
+        machines.PlannedJob("probe", "A"),
+        machines.PlannedJob("split", "any", (0,)),
+        machines.PlannedJob("train_segment", "B", (1,)),
+    ]
+    assert machines.steps_of(jobs, REQUEST) == [
+        "on machine A (Docker and Kubernetes): run `uv run snakemake --profile k8s -- split`",
+        "on machine B (4 B200 GPUs): bring data, results there with their times (`rsync -aR`), and run "
+        "`uv run snakemake --profile b200 -- train_moe`",
+    ]
+    with pytest.raises(UserError, match=r"\(1\) on machine A .*; \(2\) on machine B .* -- train_moe`"):
+        machines.refuse_wrong_machine(jobs, REQUEST)
 
 
 def test_the_right_machine_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     host(monkeypatch, A=None, B=None, laptop=None)
-    jobs = [{"rule": "r", "machine": machine} for machine in ("A", "B", "laptop", "any")]
-    machines.refuse_wrong_machine(jobs, [])
+    jobs = [machines.PlannedJob("r", machine) for machine in ("A", "B", "laptop", "any")]
+    machines.refuse_wrong_machine(jobs, REQUEST)
 
 
 def test_an_unknown_machine_is_refused() -> None:
     with pytest.raises(UserError, match="machine='C' of rule x"):
-        machines.refuse_wrong_machine([{"rule": "x", "machine": "C"}], [])
+        machines.refuse_wrong_machine([machines.PlannedJob("x", "C")], REQUEST)
 
 
 def test_gpus_are_counted_from_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
