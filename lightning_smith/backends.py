@@ -52,17 +52,24 @@ def need(backend: str, rules: Iterable[str], backends: Mapping[str, str]) -> boo
     return any(backends[key] == backend for rule in rules for key in USED_BY.get(rule, ()) if key in keys)
 
 
-def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
-    """Raise UserError for the first rule about to run whose configured backend this version lacks."""
+def missing_backends(rules: Iterable[str], backends: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
+    """Configured backends (key, value) of these rules that this version lacks, with the rules that use them."""
+    missing: dict[tuple[str, str], list[str]] = {}
     for rule in sorted(set(rules)):
         for key in USED_BY.get(rule, ()):
             if backends[key] not in AVAILABLE[key]:
-                have = " and ".join(sorted(AVAILABLE[key]))
-                raise UserError(
-                    f"rule {rule} is configured with backends.{key}={backends[key]}, which this version does not "
-                    f"have there (it has {have}): run the miniature with `uv run snakemake --profile mini`, or ask "
-                    f"for a target that stops before {rule} (uv run snakemake --list-target-rules)"
-                )
+                missing.setdefault((key, backends[key]), []).append(rule)
+    return missing
+
+
+def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
+    """Raise UserError for the first rule about to run whose configured backend this version lacks."""
+    for (key, value), (rule, *_) in missing_backends(rules, backends).items():
+        raise UserError(
+            f"rule {rule} is configured with backends.{key}={value}, which this version does not have there (it has "
+            f"{' and '.join(sorted(AVAILABLE[key]))}): run the miniature with `uv run snakemake --profile mini`, or ask "
+            f"for a target that stops before {rule} (uv run snakemake --list-target-rules)"
+        )
 
 
 def refuse_unlike(rules: Iterable[str], backends: Mapping[str, str]) -> None:

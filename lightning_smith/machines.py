@@ -12,9 +12,10 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-from lightning_smith.backends import need, refuse_missing, refuse_unlike
+from lightning_smith.backends import missing_backends, need, refuse_missing, refuse_unlike
 from lightning_smith.errors import UserError
 from lightning_smith.rollout.bwrap import check_sandbox
 
@@ -111,13 +112,25 @@ class Request:
 def check_host(jobs: Sequence[PlannedJob], request: Request, backends: Mapping[str, str]) -> None:
     """Raise UserError if the jobs about to run cannot run on this host or in this version."""
     rules = {job.rule for job in jobs}
-    refuse_wrong_machine(jobs, request)
+    try:
+        refuse_wrong_machine(jobs, request)
+    except UserError as error:
+        lacking = missing_backends(rules, backends)
+        said = [str(error), *([_not_built(lacking)] if lacking else []), _ELSE]
+        raise UserError("; ".join(said)) from None
     refuse_missing(rules, backends)
     refuse_unlike(rules, backends)
     if need("bwrap", rules, backends):
         check_sandbox()
     if need("docker", rules, backends) and (lack := lacks_docker()):
         raise UserError(f"{lack}; {_ELSE}")
+
+
+def _not_built(lacking: Mapping[tuple[str, str], Sequence[str]]) -> str:
+    """A clause that says which backends no machine has yet, and which rules are refused everywhere for it."""
+    rules = sorted(set(chain.from_iterable(lacking.values())))
+    absent = ", ".join(f"backends.{key}={value}" for key, value in lacking)
+    return f"{', '.join(rules)} will be refused there too, since this version does not have {absent} yet"
 
 
 _ELSE = "the miniature without Docker runs here: `uv run snakemake --profile mini`"
@@ -135,6 +148,8 @@ def refuse_wrong_machine(jobs: Sequence[PlannedJob], request: Request) -> None:
     lacking = {machine: lack for machine, lack in found.items() if lack}
     if not lacking:
         return
+    if "A" in lacking:
+        lacking.pop("docker", None)  # for the same reason
     parts = [
         f"{', '.join(sorted({job.rule for job in jobs if job.machine == machine}))} must run on "
         f"{MACHINES[machine][0]} (here: {lack})"
@@ -142,7 +157,7 @@ def refuse_wrong_machine(jobs: Sequence[PlannedJob], request: Request) -> None:
     ]
     steps = steps_of(jobs, request)
     numbered = [f"({n}) {step}" for n, step in enumerate(steps, 1)] if len(steps) > 1 else steps
-    raise UserError(f"{'; '.join(parts)}; {'; '.join(numbered)}; {_ELSE}")
+    raise UserError(f"{'; '.join(parts)}; {'; '.join(numbered)}")
 
 
 def steps_of(jobs: Sequence[PlannedJob], request: Request) -> list[str]:

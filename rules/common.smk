@@ -57,6 +57,8 @@ LOGS = f"{WORK}/logs"
 BACKENDS = config["backends"]
 # Whether the release is the miniature's own, made here.
 OF_MINIATURE = BACKENDS["hub"] == "folder" and config["release"]["folder"] is None
+# Whether images come from registries.
+PULLED = BACKENDS["images"] == "docker" and not OF_MINIATURE
 RECIPES = active_recipes(config)
 ASSETS = "assets/miniature"
 

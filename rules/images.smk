@@ -86,7 +86,8 @@ checkpoint list_image_names:
     wildcard_constraints:
         set="release|verified",
     resources:
-        machine="any",
+        # What it lists is prepared next, which no plan shows before: a machine without Docker is refused here.
+        machine="docker" if PULLED else "any",
     message:
         "list the images of the {wildcards.set} set"
     shell:

@@ -78,7 +78,5 @@ rule prepare_data:
         rules.collect_candidates.output,
         rules.describe_data.output,
         # So that a plan shows the images before it can know which.
-        []
-        if OF_MINIATURE or BACKENDS["images"] == "local"
-        else f"{DATA}/images_release.tsv",
+        f"{DATA}/images_release.tsv" if PULLED else [],
     localrule: True

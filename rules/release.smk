@@ -23,11 +23,7 @@ SHARD_TABLE = "assets/release/shards.tsv"
 
 
 # What rollouts record of their images is compared with.
-MANIFESTS = (
-    f"--manifests {DATA}/images"
-    if BACKENDS["images"] == "docker" and not OF_MINIATURE
-    else ""
-)
+MANIFESTS = f"--manifests {DATA}/images" if PULLED else ""
 
 
 def release_expectations(wildcards):
@@ -134,7 +130,7 @@ rule list_branches:
     log:
         f"{LOGS}/list_branches/{{image}}.log",
     resources:
-        machine="A",
+        machine="docker" if BACKENDS["images"] == "docker" else "any",
         # No input: other images of the release must not have the branches of all listed again.
         names=f"{DATA}/image_names/release.tsv",
     params:

@@ -8,7 +8,7 @@ from lightning_smith.runlock import RunLock
 
 def planned_jobs():
     """The jobs about to run, and which of them each waits for."""
-    jobs = list(workflow.dag.needrun_jobs())
+    jobs = sorted(workflow.dag.needrun_jobs(), key=lambda job: (job.rule.name, *job.output))
     place = {job: n for n, job in enumerate(jobs)}
     return [
         PlannedJob(

@@ -54,7 +54,7 @@ class Funnel:
         (self.clone / "synthetic.yaml").write_text(yaml.safe_dump(config))
         command = [sys.executable, "-m", "snakemake", "--configfile", "synthetic.yaml", "--cores", "2"]
         return subprocess.run(
-            [*command, *flags, "--set-resources", "list_branches:machine=laptop", "--", target],
+            [*command, *flags, "--", target],
             cwd=self.clone,
             env={**os.environ, "PYTHONPATH": str(self.clone)},
             capture_output=True,

@@ -175,6 +175,18 @@ def test_the_right_machine_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> No
     machines.refuse_wrong_machine(jobs, REQUEST)
 
 
+def test_what_no_machine_can_do_yet_is_said_beside_the_way_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    host(monkeypatch, A="no docker command", docker="no daemon")
+    jobs = [machines.PlannedJob("prepare_image", "docker"), machines.PlannedJob("probe", "A", (0,))]
+    request = machines.Request(("probe",), (), ("data", "results"), "work/export")
+    with pytest.raises(UserError) as caught:
+        machines.check_host(jobs, request, PUBLISHED["backends"])
+    way, unbuilt, _ = str(caught.value).split("; ")[1:]
+    assert way == "on machine A (Docker and Kubernetes): run `uv run snakemake --profile k8s -- probe`"
+    assert unbuilt.startswith("probe will be refused there too") and "backends.workspace=pod" in unbuilt
+    assert "no daemon" not in str(caught.value)
+
+
 def test_an_unknown_machine_is_refused() -> None:
     with pytest.raises(UserError, match="machine='C' of rule x"):
         machines.refuse_wrong_machine([machines.PlannedJob("x", "C")], REQUEST)

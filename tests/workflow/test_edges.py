@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +71,15 @@ def test_a_fresh_clone_plans_the_look_at_what_images_there_are(tmp_path: Path) -
     code, said = dry_run(*K8S, "--quiet", "rules", "--", "prepare_data", cwd=clone, log=tmp_path / "log")
     assert code == 0, said[-2000:]
     assert jobs_of(said).items() >= {"list_image_names": 1, "images_table": 1}.items()
+
+
+def test_preparation_that_no_plan_shows_yet_is_refused_before_the_download(tmp_path: Path) -> None:
+    """Which images there are is known once the release is there; that they need Docker is known at once."""
+    clone = copy_checkout(tmp_path / "repo")
+    nowhere = {**os.environ, "DOCKER_HOST": "unix:///nowhere.sock"}
+    command = [sys.executable, "-m", "snakemake", "--", "prepare_data"]
+    run = subprocess.run(command, cwd=clone, env=nowhere, capture_output=True, text=True, timeout=120)
+    (error,) = (line for line in run.stderr.splitlines() if line.startswith("error: "))
+    assert "list_image_names must run on a machine with Docker" in error
+    assert "run `uv run snakemake --profile k8s -- prepare_data`" in error
+    assert not (clone / "data").exists()
