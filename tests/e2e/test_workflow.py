@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -10,12 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from tiny_workflow import Workflow
 
 from lightning_smith.files import read_jsonl
+from lightning_smith.rollout.trajectory import trajectory_path
+from lightning_smith.training.recipes import parse_recipe
+from lightning_smith.training.segments import task_order
 
 GATEWAY = "lightning_smith.gateway.server"
 CONTROLLER = "lightning_smith.gateway.runner"
@@ -92,7 +97,7 @@ def test_a_killed_run_goes_on_and_a_living_one_holds_its_folder(workflow: Workfl
     seen = Counter(
         (row["instance_id"], row["sample"]) for row in read_jsonl(live) if row["outcome"] != "infra"
     )
-    assert len(seen) == 40
+    assert len(seen) == 64
     assert set(seen.values()) == {1}, "a rollout with a verdict ran twice"
 
 
@@ -122,10 +127,61 @@ def test_training_goes_on_after_a_kill_between_two_saves(workflow: Workflow) -> 
     again = workflow.run("train_dense")
     assert again.returncode == 0, again.stderr[-2000:]
     assert step_1.read_bytes() == before
-    metrics = [
-        row["step"] for path in workflow.work.glob("train/dense/*/metrics.jsonl") for row in read_jsonl(path)
+    rows = trained_steps(workflow, "dense")
+    assert all(row["dropped_groups"] == row["masked_rollouts"] == 0 for row in rows)
+
+
+def trained_steps(workflow: Workflow, recipe: str) -> list[dict[str, Any]]:
+    """Metrics of both steps, after what holds for both recipes: two clipped updates and a score on validation tasks."""
+    manifest = json.loads((workflow.results / f"train/{recipe}/step_2.json").read_text())
+    metrics = manifest["metrics"]
+    rows = metrics["steps"]
+    assert [row["step"] for row in rows] == [1, 2]
+    learnt = [row for row in rows if row["mixed_groups"]]
+    assert learnt, "no group was mixed in two steps"
+    for row in learnt:
+        assert row["updates"] == 2 and 0 < row["clip_fraction"] < 1 and row["grad_norm"] > 0, row
+    assert [(score["step"], score["rollouts"]) for score in metrics["validation"]] == [(1, 1), (2, 1)]
+    assert all(score["reward"] in (0.0, 1.0) for score in metrics["validation"])
+    return rows
+
+
+def test_cispo_masks_rollouts_without_a_verdict_and_drops_a_group_of_one(workflow: Workflow) -> None:
+    """In the second step a folder lies where some rollouts' trajectories would be written: their machine fails."""
+    target = str(workflow.results.relative_to(workflow.folder) / "train/moe/step_1.json")
+    run = workflow.run(target)
+    assert run.returncode == 0, run.stderr[-2000:]
+    first = json.loads((workflow.folder / target).read_text())
+    recipe = parse_recipe("moe", first["settings"])
+    assert recipe.loss == "cispo_per_rollout_mean"
+
+    tasks = [row["instance_id"] for row in read_jsonl(workflow.data / "train_dataset_mixed.jsonl")]
+    order = task_order(tasks, recipe.tasks_per_step, recipe.seed)
+    next(order)
+    lines = (workflow.data / "probe/selection.tsv").read_text().splitlines()
+    solved = {row["instance_id"]: int(row["solved"]) for row in csv.DictReader(lines, delimiter="\t")}
+    dropped, *masked = sorted(next(order), key=lambda task: solved[task])
+    lost = [(dropped, sample) for sample in range(1, recipe.rollouts_per_task)] + [
+        (task, 0) for task in masked
     ]
-    assert metrics == [1, 2]
+    for task, sample in lost:
+        folder = (workflow.folder / first["checkpoint"]).parent / "trajectories"
+        path = trajectory_path(folder, task, sample)
+        path.unlink(missing_ok=True)
+        path.mkdir(parents=True)
+
+    run = workflow.run("train_moe")
+    assert run.returncode == 0, run.stderr[-2000:]
+    before, after = trained_steps(workflow, "moe")
+    assert (before["dropped_groups"], before["masked_rollouts"]) == (0, 0)
+    assert before["rollouts"] == before["trained_rollouts"] == after["rollouts"] == 24
+    assert (after["dropped_groups"], after["masked_rollouts"]) == (1, len(lost)) == (1, 8)
+    assert after["outcomes"]["infra"] == len(lost)
+    assert after["trained_rollouts"] == 24 - len(lost) - 1, (
+        "the one that the dropped group has left does not train"
+    )
+    assert after["gap_max_replay"] > 0
+    assert after["mixed_groups"] <= len(masked)
 
 
 def test_predictions_go_on_after_the_death_of_the_controller(workflow: Workflow) -> None:
