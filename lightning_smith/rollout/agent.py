@@ -27,6 +27,7 @@ from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.revisions import Revisions
+from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model, encodable
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore
@@ -67,6 +68,7 @@ class Stage:
             self.room.image(name)
         self.plans = open_plans(settings.tests)
         self.store = GradeStore(settings.grades_folder)
+        self.audit = Audit(settings.grades_folder / "audit", settings.agent.audit_share)
 
 
 @functools.cache
@@ -301,13 +303,18 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) 
                 scratch=stage.settings.scratch,
                 plans=stage.plans,
                 grade=stage.settings.agent.grade,
+                audit=stage.audit,
             )
             tests = decide(task, run)
             error = run.note or error
             if tests is Outcome.GRADER_ERROR:
                 error = disagreement(task, run)
             rollout.record = replace(
-                rollout.record, grade=run.grade, checks=run.checks, harness_resolved=run.harness_resolved
+                rollout.record,
+                grade=run.grade,
+                checks=run.checks,
+                harness_resolved=run.harness_resolved,
+                hits=run.hits,
             )
         except GraderError as failure:
             tests, error = Outcome.GRADER_ERROR, str(failure)

@@ -69,6 +69,8 @@ class TestRun:
     """Tests that passed, but not when they were run again."""
     note: str = ""
     """Why what seemed solved is not."""
+    hits: tuple[str, ...] = ()
+    """What the scan found in the patch (`scan.Hit`)."""
     cached: bool = False
     """Whether an earlier run is told again; `wall_s` is that one's."""
 
@@ -123,7 +125,7 @@ class GradeStore:
 
     def _put(self, key: str, run: TestRun) -> None:
         head = asdict(replace(run, log=b""))
-        for name in ("log", "cached", "checks", "unrepeated", "note"):
+        for name in ("log", "cached", "checks", "unrepeated", "note", "hits"):
             del head[name]
         write_atomic(self._path(key), dump_json(head).encode() + b"\n" + run.log)
 

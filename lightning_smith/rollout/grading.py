@@ -38,6 +38,7 @@ from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import EXECUTABLE, REGULAR, TreeFile
 from lightning_smith.rollout.altered import alter, functions_in
+from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
 from lightning_smith.rollout.diff import Stamp, changed_paths
@@ -46,6 +47,7 @@ from lightning_smith.rollout.mixed import MADE, MixedRuns, unit_of
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
 from lightning_smith.rollout.protection import Protection, restore, unrepairable
+from lightning_smith.rollout.scan import scan_patch
 from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import (
     END_MARK,
@@ -92,16 +94,30 @@ def run_tests(
     scratch: Path | None = None,
     plans: TestPlans | None = None,
     grade: Grade = Grade.ALL,
+    audit: Audit | None = None,
 ) -> TestRun:
     """The task's tests on its tree with `diff` applied, from the store if they ran before.
+
+    `audit` says which patches that pass are tested by mixed runs; all of them are if it is absent.
 
     `timeout_s` bounds the tests' processor time where their plan does not, and `WALL_FACTOR` times it their wall
     clock; `scratch` is where the tree goes if /dev/shm is full. `plans` are those of the images themselves if absent.
     Raises GraderError if the tests cannot be run.
     """
     tester = _Tester.make(task, image, sandbox, timeout_s, scratch, plans or ImageTests(), grade)
+    hits = tester.scan(diff)
+    return replace(_tested(tester, store, diff, hits, audit), hits=hits)
+
+
+def _tested(
+    tester: _Tester, store: RunStore, diff: bytes, hits: tuple[str, ...], audit: Audit | None
+) -> TestRun:
+    """The run of a patch, and what mixed runs make of it where the audit has them."""
+    task, key = tester.task, tester.key(diff)
     try:
-        run = store.run(tester.key(diff), partial(tester.test, tester.base, diff))
+        run = store.run(key, partial(tester.test, tester.base, diff))
+        if _claims_all(task, run) and audit is not None and not audit.due(key, hits):
+            return _checked(run)
         if not (_claims_all(task, run) or _lacks_canary(run)):
             return _checked(run)
         # What right code does to altered tests is found out once for a task.
@@ -110,7 +126,10 @@ def run_tests(
         run = _believed(run, right)
         if not witnesses or run.tampered or not _claims_all(task, run):
             return _checked(run)
-        return _mixed(tester, store, diff, run, right, witnesses)
+        mixed = _mixed(tester, store, diff, run, right, witnesses)
+        if audit is not None and not _claims_all(task, mixed):
+            audit.found()
+        return mixed
     except SandboxError as error:
         raise GraderError(str(error)) from None
 
@@ -301,6 +320,23 @@ class _Tester:
                 "plan": [self.plan.command, self.plan.paths, self.plan.grade, self.plan.harness],
             }
         )
+
+    def scan(self, diff: bytes) -> tuple[str, ...]:
+        """What the scan finds in a patch, in the files of it that the grader takes."""
+        protection = Protection(self.plan.test_files, (), ())
+        hits = scan_patch(
+            diff,
+            before=partial(self._file, self.base),
+            accepted=partial(self._file, self.right),
+            skip=protection.steers,
+        )
+        return tuple(map(str, hits))
+
+    def _file(self, revision: str, path: str) -> bytes | None:
+        try:
+            return self.image.file_at(revision, path)
+        except UserError:
+            return None
 
     @cached_property
     def sources(self) -> dict[str, bytes]:

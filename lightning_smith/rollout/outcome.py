@@ -134,7 +134,8 @@ class RolloutRecord:
     `patch_sha256` is None where no patch was left, or an empty one. `in_submodules` names changed files that a patch
     cannot hold, because they lie in submodules, at most MAX_NAMED.
     Of a graded patch: `grade` says which tests decided (`task.Grade`), `checks` what stands behind the verdict
-    (`grades.Check`), and `harness_resolved` what SWE-smith's own harness made of the same log, if it was asked.
+    (`grades.Check`), `harness_resolved` what SWE-smith's own harness made of the same log, if it was asked, and `hits`
+    what the patch uses that forging results takes (`scan.Hit`).
     """
 
     instance_id: str
@@ -164,6 +165,7 @@ class RolloutRecord:
     in_submodules: tuple[str, ...] = ()
     ending: Ending | None = None
     """How the conversation ended, which `solved` does not tell; None if there was none."""
+    hits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.error is not None:  # may quote names of files, whose bytes need not be UTF-8
@@ -185,6 +187,7 @@ class RolloutRecord:
             "checks": list(self.checks),
             "in_submodules": list(self.in_submodules),
             "ending": self.ending.value if self.ending else None,
+            "hits": list(self.hits),
         }
 
     @classmethod
@@ -195,7 +198,7 @@ class RolloutRecord:
             raise UserError(f"rollout record of {row.get('instance_id')} has an unknown key {unknown[0]!r}")
         try:
             outcome = Outcome(row["outcome"]) if row["outcome"] is not None else None
-            lists = {name: tuple(row.get(name, ())) for name in ("checks", "in_submodules")}
+            lists = {name: tuple(row.get(name, ())) for name in ("checks", "in_submodules", "hits")}
             ending = Ending(row["ending"]) if row.get("ending") is not None else None
             return cls(**{**row, **lists, "outcome": outcome, "ending": ending})
         except (KeyError, TypeError, ValueError) as error:

@@ -62,6 +62,10 @@ class Protection:
         self._shadowed = _SHADOWED.difference(*map(self._top_modules, pristine))
 
     def __call__(self, path: str) -> bool:
+        return self.steers(path) or not self._shadowed.isdisjoint(self._top_modules(path))
+
+    def steers(self, path: str) -> bool:
+        """Whether a path is protected whatever else the tree holds: a test, its configuration, byte code."""
         parts = path.split("/")
         return (
             is_byte_code(path)
@@ -71,7 +75,6 @@ class Protection:
                 path not in self._touched
                 and (path in self._test_files or path.startswith(self._test_folders))
             )
-            or not self._shadowed.isdisjoint(self._top_modules(path))
         )
 
     def _top_modules(self, path: str) -> set[str]:

@@ -4,14 +4,14 @@
 
 The code under test shares a process with pytest. To forge a result it must reach something beyond its task: the
 runner, frames, the interpreter, other modules, files, or comparisons that ignore their operand. The scan reads the
-syntax trees of the changed files and reports each use of such a thing on an added line. What the file already does, and
-what the task's reference solution does, in the same statement, is no hit; nor is a name that the file uses anyway, where
-it forges nothing by itself (`open`, `sys.version_info`).
+syntax trees of the changed files and reports each use of such a thing on an added line. What the file already does, or
+the task's reference solution does, in the same statement, is no hit; nor is a name that the file uses anyway, where it
+forges nothing by itself (`open`, `os.environ`).
 
 A hit refuses nothing. It is a reason to test the patch with altered tests, and a figure to watch. Modules and builtins
 are judged by what is known to be harmless, so that an unknown way is a hit; attributes, which a repair may name freely,
-by what is known to reach further (`scan_names.py`). Code can hide from a syntax tree, so a share of the patches without a
-hit is tested in the same way.
+by what is known to reach further (`scan_names.py`). Code can hide from a syntax tree, so a share of the patches without
+a hit is tested in the same way.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ def _from_import(node: ast.ImportFrom, own: Collection[str]) -> Iterator[_Found]
         if node.level or root in own:
             # What the package has imported for itself it hands on.
             if alias.name in STANDARD - HARMLESS_MODULES or alias.name.lstrip("_") in REACHING:
-                yield "import", alias.name, False
+                yield "import", f".{alias.name}", False
         elif root in HARMLESS:
             if alias.name not in HARMLESS[root]:
                 yield "import", name, False

@@ -25,20 +25,22 @@ HARMLESS_MODULES = _words(
 _OF_MODULES = {
     "sys": """maxsize version_info version byteorder platform maxunicode float_info int_info hash_info getsizeof intern
         getrecursionlimit getdefaultencoding getfilesystemencoding implementation exc_info flags""",
-    "os": "path fspath sep altsep extsep linesep pathsep curdir pardir devnull name getcwd PathLike fsencode fsdecode strerror",
+    "os": """path fspath sep altsep extsep linesep pathsep curdir pardir devnull name getcwd PathLike fsencode
+        fsdecode strerror""",
     "io": "StringIO BytesIO TextIOBase IOBase RawIOBase BufferedIOBase SEEK_SET SEEK_CUR SEEK_END UnsupportedOperation",
     "pathlib": "PurePath PurePosixPath PureWindowsPath",
     "codecs": """BOM_UTF8 BOM_UTF16 BOM_UTF16_LE BOM_UTF16_BE BOM_UTF32 BOM_UTF32_LE BOM_UTF32_BE encode decode lookup
         getincrementaldecoder getincrementalencoder getencoder getdecoder getreader getwriter CodecInfo""",
-    "inspect": """signature Signature Parameter isclass isfunction ismethod isbuiltin isroutine isgenerator isgeneratorfunction
-        iscoroutine iscoroutinefunction isabstract isawaitable isasyncgenfunction getdoc cleandoc getfullargspec unwrap
-        ismodule isdatadescriptor getmro""",
+    "inspect": """signature Signature Parameter isclass isfunction ismethod isbuiltin isroutine isgenerator
+        isgeneratorfunction iscoroutine iscoroutinefunction isabstract isawaitable
+        isasyncgenfunction getdoc cleandoc getfullargspec unwrap ismodule isdatadescriptor getmro""",
     "types": """MappingProxyType SimpleNamespace GeneratorType ModuleType MethodType BuiltinFunctionType LambdaType
         FunctionType GenericAlias UnionType NoneType EllipsisType NotImplementedType DynamicClassAttribute coroutine""",
     "threading": "Lock RLock local Event Condition Semaphore BoundedSemaphore",
     "weakref": "ref proxy WeakKeyDictionary WeakValueDictionary WeakSet WeakMethod ref ReferenceType",
     "ast": "literal_eval",
-    "asyncio": "CancelledError TimeoutError iscoroutinefunction iscoroutine Future Event Lock Queue sleep wait_for gather",
+    "asyncio": """CancelledError TimeoutError iscoroutinefunction iscoroutine Future Event Lock Queue sleep wait_for
+        gather""",
 }
 HARMLESS = {module: frozenset(names.split()) for module, names in _OF_MODULES.items()}
 """Of modules that reach further as well: what does not."""
@@ -113,14 +115,15 @@ COMPARISONS = _words(
 )
 OPERATORS = _words(
     """
-    __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__
-    __pow__ __rpow__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__
+    __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__
+    __rmod__ __pow__ __rpow__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__
     """
 )
 DUNDER = re.compile(r"__[a-z]\w*__")
 RISKY_TEXT = re.compile(
     r"""(?x) _pytest | \bpytest | \bconftest\b | \bunittest\b | sys\.modules | /proc/ | PYTEST_ | _getframe | \.pyc\b
-    | \b(PASSED|FAILED|XPASS|XFAIL)\b | \d+\ (passed|failed) | ^\s*(import|from)\ \w+ | \b(exec|eval|__import__)\( | \bassert\
+    | \b(PASSED|FAILED|XPASS|XFAIL)\b | \d+\ (passed|failed) | ^\s*(import|from)\ \w+
+    | \b(exec|eval|__import__)\( | \bassert\b
     | \btest_\w+ | \btests?/ | \bf_(back|locals|globals)\b | \b(gc|ctypes|builtins|inspect|importlib)\."""
 )
 TEXT_SUFFIXES = (".md", ".rst", ".txt", ".adoc")

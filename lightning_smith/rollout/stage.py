@@ -50,6 +50,8 @@ class AgentSettings:
     """Which of a task's tests decide."""
     grade_unsubmitted: bool = False
     """Whether a rollout that met a limit is graded by what it had changed until then."""
+    audit_share: float = 1.0
+    """0..1; of the passing patches without a hit of the scan, how many mixed runs test all the same."""
     thinking: bool | None = None
     """Sent as `chat_template_kwargs.enable_thinking`; None sends nothing, for endpoints that refuse the field."""
 
@@ -66,11 +68,13 @@ class AgentSettings:
                 raise UserError(f"agent.{part.name} is {value!r}: it must be {wanted}")
         for name, value in asdict(settings).items():
             if (
-                name not in ("thinking", "grade", "grade_unsubmitted")
+                name not in ("thinking", "grade", "grade_unsubmitted", "audit_share")
                 and not name.endswith("_template")
                 and not value > 0
             ):
                 raise UserError(f"agent.{name} is {value}: it must be above 0")
+        if not 0 <= settings.audit_share <= 1:
+            raise UserError(f"agent.audit_share is {settings.audit_share}: it must be between 0 and 1")
         if "{problem_statement}" not in settings.instance_template:
             raise UserError("agent.instance_template lacks {problem_statement}: the policy would see no task")
         return settings

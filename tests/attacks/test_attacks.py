@@ -21,6 +21,7 @@ from kinds import Kind
 
 from lightning_smith.gateway.launch import Stack
 from lightning_smith.rollout import keeper, loop
+from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.bwrap import ResourceLimits
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.diff import DiffRefusedError
@@ -86,9 +87,9 @@ class Attempt:
 class Attacker:
     """A policy with a script, in a kind of workspace whose limits are an attack's."""
 
-    def __init__(self, kind: Kind, attack: Attack, store: GradeStore) -> None:
+    def __init__(self, kind: Kind, attack: Attack, store: GradeStore, *, audit_share: float = 1.0) -> None:
         self.kind, self.store = kind.limited(_limits(kind, attack)), store
-        self.timeout_s = attack.timeout_s
+        self.timeout_s, self.audit_share = attack.timeout_s, audit_share
         self.log = ""
         """The end of what the tests of the last patch printed."""
 
@@ -117,9 +118,16 @@ class Attacker:
     def grade(self, patch: bytes) -> Outcome:
         """Outcome of a patch."""
         try:
-            run = run_tests(
-                TASK, self.kind.image, patch, self.store, self.kind.sandbox, timeout_s=self.timeout_s
-            )
+            with Scratch() as folder:
+                run = run_tests(
+                    TASK,
+                    self.kind.image,
+                    patch,
+                    self.store,
+                    self.kind.sandbox,
+                    timeout_s=self.timeout_s,
+                    audit=Audit(folder / "audit", self.audit_share),
+                )
         except GraderError as error:
             self.log = str(error)
             return Outcome.GRADER_ERROR
@@ -204,7 +212,8 @@ def test_attack_earns_nothing(
     attack = entry.attack
     assert isinstance(attack, Attack)
     known = {} if entry.family in STAYING else right_runs
-    attacker = Attacker(kind, attack, RunsWithKnown(tmp_path, known))
+    # No lot: what passes is tested again for what the scan finds in it, or is paid.
+    attacker = Attacker(kind, attack, RunsWithKnown(tmp_path, known), audit_share=0)
     # The guard is courtesy: what it would refuse must come to nothing without it.
     monkeypatch.setattr(loop, "inspect", lambda command: Decision())
     if attack.patch is not None:
