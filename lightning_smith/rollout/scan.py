@@ -22,7 +22,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from lightning_smith.rollout.diff import FileDiff, split_diff
 from lightning_smith.rollout.scan_names import (
     COMPARISONS,
     DEFINED,
@@ -42,6 +41,7 @@ from lightning_smith.rollout.scan_names import (
     STRING_READERS,
     TEXT_SUFFIXES,
 )
+from lightning_smith.tasks.patches import FileDiff, split_diff
 
 MAX_HITS = 50
 """Of one patch; a generated file could have any number."""
