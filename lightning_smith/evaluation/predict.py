@@ -31,6 +31,9 @@ from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.settings import settings_folder
 
+GRADING_SETTINGS = ("grade", "grading_timeout_s", "audit_share")
+"""Settings of the agent that decide nothing here, since predictions are graded by a stage of their own."""
+
 AGENT_SETTINGS = (
     "max_turns",
     "max_tokens",
@@ -239,7 +242,7 @@ def _deciding(settings: PredictSettings, dataset_sha256: str) -> dict[str, Any]:
         "temperature": settings.temperature,
         "context": settings.context,
         "seed": settings.seed,
-        "agent": {name: value for name, value in agent.items() if name not in ("grade", "grading_timeout_s")},
+        "agent": {name: value for name, value in agent.items() if name not in GRADING_SETTINGS},
         "agent_class": settings.agent_class,
         "workspace": settings.workspace,
     }

@@ -16,6 +16,7 @@ from lightning_smith.rollout.outcome import (
     blocked_counts,
     count_disagreements,
     solved_unsubmitted,
+    suspicious,
     warn_unsubmitted,
 )
 
@@ -70,6 +71,13 @@ def run_logged(
     if (share := solved_unsubmitted(records)) is not None:
         said = warn_unsubmitted(share) or f"{share:.0%} of the solved rollouts did not submit"
         print(f"[{stage}] {said}", file=sys.stderr, flush=True)
+    if found := suspicious(records):
+        print(
+            f"[{stage}] {len(found)} of {len(records)} rollouts left a patch that uses what forging results takes, such "
+            f"as {found[0].instance_id} sample {found[0].sample}: {found[0].hits[0]} (`hits` of its record)",
+            file=sys.stderr,
+            flush=True,
+        )
     if disagreements := count_disagreements(records):
         print(
             f"[{stage}] the grader and SWE-smith's harness disagree on {disagreements} patches, none of them counts "

@@ -223,6 +223,11 @@ def count_disagreements(records: Iterable[RolloutRecord]) -> int:
     )
 
 
+def suspicious(records: Iterable[RolloutRecord]) -> list[RolloutRecord]:
+    """Rollouts whose patch uses what forging results takes (`RolloutRecord.hits`), whatever became of it."""
+    return [record for record in records if record.hits]
+
+
 def unsubmitted_share(endings: Iterable[Ending | None]) -> float | None:
     """Share of solved rollouts that did not submit, from how they ended; None if there are none.
 

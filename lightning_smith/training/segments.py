@@ -44,6 +44,7 @@ from lightning_smith.rollout.outcome import (
     count_disagreements,
     rollout_seed,
     solved_unsubmitted,
+    suspicious,
     warn_unsubmitted,
 )
 from lightning_smith.training.advantages import step_advantages
@@ -420,7 +421,7 @@ def _update(segment: Segment, step: int, learner: Learner, finished: Sequence[Fi
         "outcomes": _outcomes(finished),
         "solved_unsubmitted": solved_unsubmitted(result.record for result in finished),
         "blocked": blocked_counts(result.record for result in finished),
-        "suspicious": sum(bool(result.record.hits) for result in finished),
+        "suspicious": len(suspicious(result.record for result in finished)),
         "harness_disagreements": count_disagreements(result.record for result in finished),
         "mean_turns": round(turns / max(1, len(rollouts)), 3),
         "update_s": round(time.monotonic() - started, 3),

@@ -220,7 +220,5 @@ def test_what_does_not_fit_is_a_hit() -> None:
     patch = diff_of(BASE.replace("high - 1", "high"))
     (hit,) = scan_patch(patch, before=lambda _: b"other\n", accepted=lambda _: None)
     assert (hit.kind, hit.name) == ("file", "does not fit")
-    (hit,) = scan_patch(
-        b"--- a\n+++ b\n@@ -1 +1 @@\n-a\n+b\n", before=lambda _: None, accepted=lambda _: None
-    )
+    (hit,) = scan_patch(b"@@ -1 +1 @@\n-a\n+b\n", before=lambda _: None, accepted=lambda _: None)
     assert (hit.kind, hit.name) == ("patch", "unreadable")
