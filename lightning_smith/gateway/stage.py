@@ -73,8 +73,8 @@ def run_logged(
         print(f"[{stage}] {said}", file=sys.stderr, flush=True)
     if found := suspicious(records):
         print(
-            f"[{stage}] {len(found)} of {len(records)} rollouts left a patch that uses what forging results takes, such "
-            f"as {found[0].instance_id} sample {found[0].sample}: {found[0].hits[0]} (`hits` of its record)",
+            f"[{stage}] {len(found)} of {len(records)} rollouts left a patch that uses what forging results takes, "
+            f"such as {found[0].instance_id} sample {found[0].sample}: {found[0].hits[0]} (`hits` of its record)",
             file=sys.stderr,
             flush=True,
         )

@@ -12,6 +12,7 @@ import tiny_image
 from kinds import KINDS, Kind
 
 from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.grades import Check, GradeStore, TestRun
 from lightning_smith.rollout.grading import decide, run_tests
 from lightning_smith.rollout.outcome import Outcome
@@ -66,10 +67,10 @@ def patch_of(kind: Kind, command: str) -> bytes:
         return workspace.diff()
 
 
-def grade(kind: Kind, patch: bytes, folder: Path) -> tuple[TestRun, int]:
+def grade(kind: Kind, patch: bytes, folder: Path, audit: Audit | None = None) -> tuple[TestRun, int]:
     """The run that a verdict is read from, and how many were made for it."""
     store = Counted(folder)
-    run = run_tests(TASK, kind.image, patch, store, kind.sandbox, timeout_s=60)
+    run = run_tests(TASK, kind.image, patch, store, kind.sandbox, timeout_s=60, audit=audit)
     return run, store.made
 
 
@@ -83,6 +84,37 @@ def test_what_passes_is_tested_by_mixed_runs(kind: Kind, tmp_path: Path) -> None
     assert made == 0 and again.cached and again.checks == run.checks
     other, made = grade(kind, patch_of(kind, f"{tiny_image.FIX}; echo x > x"), tmp_path)
     assert decide(TASK, other) is Outcome.SOLVED and made == 4
+
+
+def test_what_forges_nothing_is_tested_once_until_somebody_forged(kind: Kind, tmp_path: Path) -> None:
+    """By one run where neither the scan nor the lot says more; by all of them after a result that did not hold."""
+    audit = Audit(tmp_path / "audit", share=0)
+    gold = patch_of(kind, tiny_image.FIX)
+    run, made = grade(kind, gold, tmp_path, audit)
+    assert decide(TASK, run) is Outcome.SOLVED and made == 1
+    assert run.hits == () and run.checks == (Check.CANARY,)
+
+    harmless = patch_of(kind, f"{tiny_image.FIX}; echo 'import gc' >> src/widget/core.py")
+    run, made = grade(kind, harmless, tmp_path, audit)
+    assert decide(TASK, run) is Outcome.SOLVED and made == 5 and Check.MIXED in run.checks
+    assert (
+        len(run.hits) == 1
+        and run.hits[0].startswith("src/widget/core.py:")
+        and run.hits[0].endswith(" import gc")
+    )
+    assert grade(kind, gold, tmp_path, audit)[1] == 0 and not audit.raised
+
+    forged = patch_of(kind, FORGED.format(until=2e9)).replace(b"atexit.register", b"#")
+    run, _ = grade(kind, forged, tmp_path, audit)
+    assert decide(TASK, run) is Outcome.TAMPERED and any("_pytest.reports" in hit for hit in run.hits)
+    assert audit.raised
+    run, made = grade(kind, gold, tmp_path, audit)
+    assert decide(TASK, run) is Outcome.SOLVED and made == 3 and Check.MIXED in run.checks
+
+
+def test_a_share_of_one_tests_all(kind: Kind, tmp_path: Path) -> None:
+    run, made = grade(kind, patch_of(kind, tiny_image.FIX), tmp_path, Audit(tmp_path / "audit", share=1))
+    assert decide(TASK, run) is Outcome.SOLVED and made == 5 and run.checks == (Check.CANARY, Check.MIXED)
 
 
 def test_what_fails_is_tested_once(kind: Kind, tmp_path: Path) -> None:
