@@ -67,8 +67,8 @@ def refuse_missing(rules: Iterable[str], backends: Mapping[str, str]) -> None:
     for (key, value), (rule, *_) in missing_backends(rules, backends).items():
         raise UserError(
             f"rule {rule} is configured with backends.{key}={value}, which this version does not have there (it has "
-            f"{' and '.join(sorted(AVAILABLE[key]))}): run the miniature with `uv run snakemake --profile mini`, or ask "
-            f"for a target that stops before {rule} (uv run snakemake --list-target-rules)"
+            f"{' and '.join(sorted(AVAILABLE[key]))}): run the miniature with `uv run snakemake --profile mini`, or "
+            f"ask for a target that stops before {rule} (uv run snakemake --list-target-rules)"
         )
 
 
