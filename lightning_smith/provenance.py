@@ -13,14 +13,17 @@ from lightning_smith.images.git import git
 
 CODE = (
     "Snakefile",
+    "assets",
     "config.yaml",
     "config",
     "envs",
     "lightning_smith",
     "profiles",
+    "pyproject.toml",
     "rules",
     "schemas",
     "scripts",
+    "uv.lock",
 )
 """What a result depends on. Other files of the checkout say nothing about it."""
 

@@ -39,8 +39,11 @@ def test_a_clean_tree_has_its_commit(checkout: Path) -> None:
     assert version_of(checkout) == {"commit": head(checkout), "dirty": False}
 
 
-@pytest.mark.parametrize("name", ["lightning_smith/a.py", "lightning_smith/new.py", "config.yaml"])
+@pytest.mark.parametrize(
+    "name", ["lightning_smith/a.py", "lightning_smith/new.py", "config.yaml", "assets/tasks.jsonl", "uv.lock"]
+)
 def test_changed_and_new_code_is_dirty(checkout: Path, name: str) -> None:
+    (checkout / name).parent.mkdir(exist_ok=True)
     (checkout / name).write_text("a = 2\n")
     assert version_of(checkout) == {"commit": head(checkout), "dirty": True}
 
