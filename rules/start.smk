@@ -8,7 +8,9 @@ from lightning_smith.runlock import RunLock
 
 def planned_jobs():
     """The jobs about to run, and which of them each waits for."""
-    jobs = sorted(workflow.dag.needrun_jobs(), key=lambda job: (job.rule.name, *job.output))
+    jobs = sorted(
+        workflow.dag.needrun_jobs(), key=lambda job: (job.rule.name, *job.output)
+    )
     place = {job: n for n, job in enumerate(jobs)}
     return [
         PlannedJob(
