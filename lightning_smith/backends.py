@@ -101,8 +101,8 @@ def refuse_local(backends: Mapping[str, str]) -> None:
     if backends["images"] != "docker":
         raise UserError(
             "this configuration has git repositories in place of Docker images (backends.images=local): "
-            "`snakemake --profile mini --configfile config/mini.yaml config/mini-docker.yaml` makes images of the "
-            "miniature's, and `--profile k8s` prepares SWE-smith's"
+            "`uv run snakemake --profile mini --configfile config/mini.yaml config/mini-docker.yaml -- prepare_images` "
+            "makes them of the miniature's, and `uv run snakemake --profile k8s -- prepare_images` prepares SWE-smith's"
         )
 
 

@@ -44,23 +44,54 @@ def refuse_command_line(config: Iterable[str], configfiles: Iterable[Path], fold
         if not equals:
             raise UserError(
                 f"--config {entry} is not KEY=VALUE: write targets after `--`, as in "
-                f"`snakemake --config KEY=VALUE -- {entry}`"
+                f"`uv run snakemake --config KEY=VALUE -- {entry}`"
             )
-        if "." in key:
+        if "." in key.strip("."):
             raise UserError(f"--config {entry} has a dotted key: write --config '{_nested(key, value)}'")
-    for file in configfiles:
-        if not file.is_file():
-            hint = (
-                "correct its name"
-                if file.suffix
-                else f"write targets after `--`, as in `snakemake --configfile FILE -- {file}`"
+        if not re.fullmatch(r"[a-zA-Z_]\w*", key):
+            raise UserError(
+                f"--config {entry} begins with no key: write one of config.yaml, as in --config probe=..."
             )
-            raise UserError(f"the configuration file {file} does not exist in {Path.cwd()}: {hint}")
+    for file in configfiles:
+        _refuse_configfile(file)
     if folder and folder.is_dir() and not os.access(folder, os.W_OK):
         raise UserError(
             f"the folder {folder.resolve()} cannot be written: make it writable, or run the workflow in a copy of "
             "your own"
         )
+
+
+def _refuse_configfile(file: Path) -> None:
+    """Raise UserError for a configuration file that is absent, no YAML, or no mapping."""
+    if not file.exists():
+        hint = (
+            "correct its name"
+            if file.suffix
+            else f"write targets after `--`, as in `uv run snakemake --configfile FILE -- {file}`"
+        )
+        raise UserError(f"the configuration file {file} does not exist in {Path.cwd()}: {hint}")
+    try:
+        content = yaml.safe_load(file.read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"the configuration file {file} cannot be read ({error.strerror}): name another"
+        ) from None
+    except yaml.YAMLError as error:
+        raise UserError(
+            f"the configuration file {file} is not YAML: {_place_of(error)}correct it there"
+        ) from None
+    if not isinstance(content, dict):
+        raise UserError(
+            f"the configuration file {file} has no keys: write it as config/mini.yaml is, `KEY: VALUE` in each line"
+        )
+
+
+def _place_of(error: yaml.YAMLError) -> str:
+    """`line 3, expected ',' or ']': `; a clause where and why reading broke off."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    if mark is None:
+        return f"{getattr(error, 'reason', error)}; "
+    return f"line {mark.line + 1}, {problem}; "
 
 
 def _nested(key: str, value: str) -> str:

@@ -107,6 +107,8 @@ class Request:
     """What is brought from machine to machine: the folders of data and results."""
     exports: str
     """The folder of exported checkpoints, which predictions read."""
+    with_docker: str = "k8s"
+    """Profile of what needs Docker alone: the miniature's where every stage runs on one machine."""
 
 
 def check_host(jobs: Sequence[PlannedJob], request: Request, backends: Mapping[str, str]) -> None:
@@ -162,7 +164,7 @@ def refuse_wrong_machine(jobs: Sequence[PlannedJob], request: Request) -> None:
 
 def steps_of(jobs: Sequence[PlannedJob], request: Request) -> list[str]:
     """What to run on which machine, in order, and what to bring there, one clause a machine."""
-    phases = _phases(jobs)
+    phases = _phases(jobs, request.with_docker)
     order = sorted({phase for phase in phases if phase.profile})
     steps: list[str] = []
     for phase in order:
@@ -193,7 +195,7 @@ class _Phase:
     """Empty for jobs that need no machine and wait for none that does."""
 
 
-def _phases(jobs: Sequence[PlannedJob]) -> list[_Phase]:
+def _phases(jobs: Sequence[PlannedJob], with_docker: str) -> list[_Phase]:
     """The phase of each job; one that runs anywhere runs where the last one that it waits for did."""
     phases: dict[int, _Phase] = {}
 
@@ -202,7 +204,7 @@ def _phases(jobs: Sequence[PlannedJob]) -> list[_Phase]:
             job = jobs[place]
             before = max(map(phase, job.after), default=_Phase(0, ""))
             level = {p.profile for p in map(phase, job.after) if p.profile and p.level == before.level}
-            profile = "" if job.machine == "any" else MACHINES[job.machine][1]
+            profile = {"any": "", "docker": with_docker}.get(job.machine, MACHINES[job.machine][1])
             if not profile:
                 phases[place] = before
             elif level <= {profile}:

@@ -20,6 +20,13 @@ from lightning_smith.images.state import failures_text
 from lightning_smith.mini.precision import ROLLOUT_DTYPES
 from lightning_smith.tasks.miniature.table import load_sources
 
+# By rule, where the profile or --set-resources give them another machine.
+MAPPED_MACHINES = {
+    name: str(resources["machine"].raw)
+    for name, resources in workflow.resource_settings.overwrite_resources.items()
+    if "machine" in resources
+}
+
 with exit_on_user_error():
     for values in config_values(workflow.config_settings.config_args or ()):
         update_config(config, values)
@@ -31,13 +38,7 @@ with exit_on_user_error():
     )
     check_references(config)
     refuse_lost_overlay(
-        {
-            name: str(resources["machine"].raw)
-            for name, resources in workflow.resource_settings.overwrite_resources.items()
-            if "machine" in resources
-        },
-        config["backends"],
-        workflow.config_settings.configfiles,
+        MAPPED_MACHINES, config["backends"], workflow.config_settings.configfiles
     )
 
 # The environment that runs Snakemake also runs gateway and controller; scripts in other environments find it here.

@@ -16,7 +16,7 @@ def docker_images_of_miniature(wildcards):
         if not OF_MINIATURE:
             raise UserError(
                 "only the miniature's images are built, and those of this release are pulled: run "
-                "`snakemake --profile k8s prepare_images`"
+                "`uv run snakemake --profile k8s -- prepare_images`"
             )
     keys = image_keys("train", "heldout")
     BUILT_STATES.compare(keys)

@@ -36,6 +36,7 @@ def hold_folder_and_check_machine():
         ),
         (DATA, RESULTS),
         f"{WORK}/export",
+        "mini" if "laptop" in MAPPED_MACHINES.values() else "k8s",
     )
     with exit_on_user_error():
         check_host(planned_jobs(), request, BACKENDS)

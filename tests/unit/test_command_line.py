@@ -41,9 +41,12 @@ def test_what_is_no_yaml_is_named() -> None:
     [
         (["probe.tasks=3"], [], "write --config 'probe={tasks: 3}'"),
         (["recipes.dense.seed=2"], [], "write --config 'recipes={dense: {seed: 2}}'"),
-        (["filters={validated: true}", "probe"], [], "`snakemake --config KEY=VALUE -- probe`"),
+        (["filters={validated: true}", "probe"], [], "`uv run snakemake --config KEY=VALUE -- probe`"),
         ([], ["config/min.yaml"], "config/min.yaml does not exist"),
-        ([], ["probe"], "`snakemake --configfile FILE -- probe`"),
+        ([], ["probe"], "`uv run snakemake --configfile FILE -- probe`"),
+        ([], ["/"], "the configuration file / cannot be read (Is a directory)"),
+        (["=3"], [], "--config =3 begins with no key"),
+        (["a-b=3"], [], "--config a-b=3 begins with no key"),
     ],
 )
 def test_what_snakemake_answers_with_a_traceback_is_refused(
@@ -55,5 +58,22 @@ def test_what_snakemake_answers_with_a_traceback_is_refused(
 
 
 def test_files_that_exist_and_nested_values_pass(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").touch()
+    (tmp_path / "x.yaml").write_text("probe: {tasks: 3}\n")
     refuse_command_line(["probe={tasks: 3}"], [tmp_path / "x.yaml"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"a: 1\nb: [1\n", r"is not YAML: line 3, expected ',' or '\]'.*; correct it there"),
+        (b"\xff\xfea", "is not YAML: .*; correct it there"),
+        (b"a: \xff\n", "is not YAML: .*; correct it there"),
+        (b"", "has no keys"),
+        (b"- 1\n", "has no keys"),
+    ],
+    ids=["bracket", "UTF-16", "no text", "empty", "list"],
+)
+def test_a_configuration_file_that_is_none_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    (file := tmp_path / "x.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=f"{file} {said}"):
+        refuse_command_line([], [file], None)

@@ -95,9 +95,10 @@ def test_images_alone_are_asked_of_a_machine_with_docker(clone: Path) -> None:
     assert "on a machine with Docker: run `uv run snakemake --profile k8s -- prepare_images`" in error
 
 
-def test_the_configuration_is_a_part_of_the_command(clone: Path) -> None:
+@pytest.mark.parametrize("target", ["prepare_images", "probe"])
+def test_the_configuration_is_a_part_of_the_command(clone: Path, target: str) -> None:
+    """In a miniature every stage runs where Docker is: nothing more is asked of that machine."""
     files = ["--configfile", "config/mini.yaml", "config/mini-docker.yaml"]
-    error = refusal(
-        clone, "--profile", "mini", *files, "--config", "probe={tasks: 3}", "--", "prepare_images"
-    )
-    assert f"--profile k8s {' '.join(files)} --config 'probe={{tasks: 3}}' -- prepare_images`" in error
+    error = refusal(clone, "--profile", "mini", *files, "--config", "probe={tasks: 3}", "--", target)
+    command = f"--profile mini {' '.join(files)} --config 'probe={{tasks: 3}}' -- {target}`"
+    assert f"on a machine with Docker: run `uv run snakemake {command}" in error

@@ -51,7 +51,7 @@ def test_a_target_of_another_configuration_is_told_which(refusal, target: str, f
 
 
 def test_only_the_miniatures_images_are_built(refusal) -> None:
-    assert "`snakemake --profile k8s prepare_images`" in refusal(
+    assert "`uv run snakemake --profile k8s -- prepare_images`" in refusal(
         "--profile", "k8s", "--", "build_docker_images"
     )
 
