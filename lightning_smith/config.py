@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.training.recipes import VERL_NAMES
+from lightning_smith.training.recipes import VERL_NAMES, parse_recipe, refuse_torch_lacks
 
 
 def active_recipes(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -74,6 +74,9 @@ def check_references(config: dict[str, Any]) -> None:
                     )
         if recipe["router_replay"] and policies[recipe["policy"]]["kind"] != "moe":
             raise UserError(f"{where}.router_replay needs a policy of kind moe, not {recipe['policy']}")
+        parsed = parse_recipe(name, recipe_settings(config, name))
+        if config["backends"]["trainer"] == "torch":
+            refuse_torch_lacks(name, parsed)
 
 
 def configured_recipe(config: dict[str, Any], name: str) -> dict[str, Any]:

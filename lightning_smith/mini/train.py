@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, read_jsonl, sha256_file, write_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
 from lightning_smith.gateway.launch import PolicyServer, Stack
@@ -21,7 +20,7 @@ from lightning_smith.rollout.grading import GRADER_VERSION
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.settings import settings_folder
 from lightning_smith.training.checkpoint import describe_files
-from lightning_smith.training.recipes import Recipe, deciding
+from lightning_smith.training.recipes import Recipe, deciding, refuse_torch_lacks
 from lightning_smith.training.segments import Segment, choose_validation, reached, run_segment
 
 
@@ -61,16 +60,7 @@ def train_segment(settings: TrainSettings) -> dict[str, Any]:
     """
     recipe = settings.recipe
     recipe.require_step(settings.step)
-    if recipe.async_rollouts:
-        raise UserError(
-            f"recipe {settings.name}: async_rollouts={recipe.async_rollouts}, and the miniature trains "
-            "synchronously: set it to 0"
-        )
-    if recipe.rollout_correction:
-        raise UserError(
-            f"recipe {settings.name}: rollout_correction weighs the trainer's log-probabilities against the engine's, "
-            "and the miniature takes the engine's for the old ones: set it to null"
-        )
+    refuse_torch_lacks(settings.name, recipe)
     inputs = _describe_inputs(settings)
     segment = _segment(settings, inputs)
     with stage_lock(segment.root, "train"):

@@ -142,6 +142,20 @@ def parse_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
     return recipe
 
 
+def refuse_torch_lacks(name: str, recipe: Recipe) -> None:
+    """Raise UserError for what the miniature's trainer (`backends.trainer: torch`) does not do."""
+    if recipe.async_rollouts:
+        raise UserError(
+            f"recipe {name}: async_rollouts={recipe.async_rollouts}, and the miniature trains synchronously: set it "
+            "to 0"
+        )
+    if recipe.rollout_correction:
+        raise UserError(
+            f"recipe {name}: rollout_correction weighs the trainer's log-probabilities against the engine's, and the "
+            "miniature takes the engine's for the old ones: set it to null"
+        )
+
+
 def deciding(recipe: Recipe) -> dict[str, Any]:
     """The recipe's settings that decide what a step computes: all but `NEUTRAL`."""
     return {key: value for key, value in asdict(recipe).items() if key not in NEUTRAL}
@@ -220,6 +234,11 @@ def _check(name: str, recipe: Recipe) -> None:
         raise UserError(
             f"recipe {name}: updates_per_step={recipe.updates_per_step} needs tasks_per_update, the tasks whose rows "
             "make one update"
+        )
+    if (recipe.tasks_per_update or 1) > recipe.tasks_per_step:
+        raise UserError(
+            f"recipe {name}: tasks_per_update={recipe.tasks_per_update} is more than a step has "
+            f"(tasks_per_step={recipe.tasks_per_step})"
         )
     for key in ("learning_rate", "clip_low", "clip_high", "gradient_clip"):
         if not getattr(recipe, key) > 0:

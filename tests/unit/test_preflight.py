@@ -88,6 +88,9 @@ def set_key(config: dict[str, Any], path: str, value: Any) -> None:
         ("recipes.dense.router_replay", True, "recipes.dense.router_replay"),
         ("recipes.moe.rollout_correction.level", "word", "recipes.moe"),
         ("recipes.moe.updates_per_step", 0, "recipes.moe"),
+        ("recipes.moe.tasks_per_update", None, "recipe moe: updates_per_step=2 needs tasks_per_update"),
+        ("recipes.moe.tasks_per_update", 17, "recipe moe: tasks_per_update=17 is more than a step has"),
+        ("recipes.moe.turn_penalty", {"start": 9, "end": 9, "most": 0.1}, "recipe moe: turn_penalty"),
         ("verl.trainer nnodes", 2, "verl"),
         ("verl", {"ppo.epochs": 2}, "verl"),
         ("verl", {"trainer.save_freq": 32}, "verl sets trainer.save_freq, .* has the key save_every"),
@@ -102,6 +105,22 @@ def test_a_wrong_key_or_value_is_named(path: str, value: Any, named: str) -> Non
     with pytest.raises(UserError, match=named):
         check_schema(config, SCHEMA)
         check_references(config)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("async_rollouts", 24, "async_rollouts=24, and the miniature trains synchronously"),
+        ("rollout_correction", {"level": "token", "threshold": 2.0, "bypass": False}, "rollout_correction"),
+    ],
+)
+def test_what_the_trainer_lacks_is_refused_before_the_first_job(key: str, value: Any, named: str) -> None:
+    """Not after hours of probing."""
+    mini = laid_over(PUBLISHED, yaml.safe_load((ROOT / "config/mini.yaml").read_text()))
+    mini["recipes"]["moe"][key] = value
+    check_schema(mini, SCHEMA)
+    with pytest.raises(UserError, match=f"recipe moe: {named}.*: set it to"):
+        check_references(mini)
 
 
 def test_a_folder_has_no_revision(tmp_path: Path) -> None:

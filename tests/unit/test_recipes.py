@@ -64,6 +64,7 @@ def test_penalties_are_read_and_count_for_the_hash():
         ({"updates_per_step": 0}, "updates_per_step=0 must be at least 1"),
         ({"updates_per_step": 2}, "updates_per_step=2 needs tasks_per_update"),
         ({"tasks_per_update": 0}, "tasks_per_update=0 must be at least 1"),
+        ({"tasks_per_update": 99}, "tasks_per_update=99 is more than a step has"),
         ({"validate_every": 0}, "validate_every=0 must be at least 1"),
         ({"verl": 3}, "verl=3 is not"),
         ({"rollout_correction": "token"}, "neither null nor {level, threshold, bypass}"),
