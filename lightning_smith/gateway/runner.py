@@ -19,15 +19,15 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import hydra
 import structlog
 from agentlightning.client import AgentLightningAsyncClient
 from agentlightning.controller.local_reconciler import LocalReconciler, Proc, _build_env_from_map
 from agentlightning.schemas import DEFAULT_ATTEMPT_ID, Rollout, RolloutState
-from omegaconf import DictConfig
+from omegaconf import DictConfig, ListConfig
 
 from lightning_smith.errors import UserError, exit_on_user_error
 from lightning_smith.gateway.key import keep_out_of_logs, read_key
@@ -41,8 +41,10 @@ INHERITED = ("PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"
 log = structlog.get_logger()
 
 
-def inherited_variables(named: Collection[str]) -> dict[str, str]:
-    """What rollouts have of this process's variables; logs once which they do not have."""
+def inherited_variables(named: Any) -> dict[str, str]:
+    """What rollouts have of this process's variables, those of the list `named` too; logs once what they lack."""
+    if not isinstance(named, list | ListConfig) or not all(isinstance(name, str) for name in named):
+        raise UserError(f"variables is {named}, and not a list of names: write +variables=[NAME,...]")
     if absent := [name for name in named if name not in os.environ]:
         raise UserError(
             f"variables names {absent[0]}, which this process does not have: set it, or leave it out"
@@ -154,7 +156,7 @@ def main() -> None:
                     "`python -m agentlightning.controller`"
                 )
             config.agl_server.key = read_key("agl_server.key", str(config.agl_server.key or ""))
-            inherited = inherited_variables(config.get("variables") or ())
+            inherited = inherited_variables(config.get("variables") or [])
         agent = str(config.get("agent") or "")
         if note := nursery.prepare(agent, inherited):
             log.info(

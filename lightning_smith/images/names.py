@@ -20,6 +20,9 @@ _DIGEST = re.compile(r"[a-z0-9]+(?:[.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,}")
 _SWESMITH = "swesmith."
 _EVALUATION = "sweb.eval."
 _LAST_PORT = 65535
+_LONGEST_REPOSITORY = 255
+_LONGEST_KEY = 240
+"""Of the 255 bytes that a file's name may have, with its ending."""
 _PUBLISHED = (_SWESMITH, _EVALUATION)
 _NOT_IN_KEYS = re.compile(r"[^a-z0-9]+")
 
@@ -67,6 +70,11 @@ class ImageRef:
             raise UserError(
                 f"image {text!r} has a malformed repository: lower-case letters, digits, '.', '_', '-', '/'"
             )
+        if len(repository) > _LONGEST_REPOSITORY:
+            raise UserError(
+                f"image {text[:60]!r}... has a repository of {len(repository)} characters, and Docker takes "
+                f"{_LONGEST_REPOSITORY}: shorten it"
+            )
         port = repository.partition("/")[0].partition(":")[2]
         if port and int(port) > _LAST_PORT:
             raise UserError(
@@ -105,11 +113,15 @@ def image_key(image_name: str) -> str:
     """
     ref, bare = ImageRef.parse(image_name), bare_name(image_name)
     place = "" if ref.host in (None, "docker.io") else ref.repository
-    if not (place or ref.version):
-        return bare
-    told = _NOT_IN_KEYS.sub("-", f"{ref.host or ''} {ref.version}".lower())[:40].strip("-")
-    digest = hashlib.sha256(f"{place} {ref.version}".encode()).hexdigest()[:12]
-    return "-".join(part for part in (bare, told, digest) if part)
+    key = bare
+    if place or ref.version:
+        told = _NOT_IN_KEYS.sub("-", f"{ref.host or ''} {ref.version}".lower())[:40].strip("-")
+        key = "-".join(part for part in (bare, told, _hash(f"{place} {ref.version}")) if part)
+    return key if len(key) <= _LONGEST_KEY else f"{key[:200].strip('._-')}-{_hash(key)}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def any_spelling(image_name: str) -> str:

@@ -62,6 +62,8 @@ SOCKET = "socket"
 WAIT_S = 180.0
 """How long an executor may take to come: its image is there, but restarts are delayed."""
 
+NAME_REMEDY = "give pod.prepare the image_name of the pod's tasks, not the tag that runs"
+
 _PAUSE_S = 0.02
 _POD_VARIABLES = ("HOSTNAME", "HOME", "TERM", "KUBERNETES_")
 """Beginnings of variables that a container has and its image has not."""
@@ -131,7 +133,9 @@ class PodSandbox:
         folder = self.folder / "image"
         image = PodImage(**read_json(folder / "image.json"), folder=folder)
         if image_key(image.image_name) != image_key(image_name):
-            raise UserError(f"the containers of this pod run {image.image_name}, and not {image_name}")
+            raise UserError(
+                f"the containers of this pod run {image.image_name}, and not {image_name}: {NAME_REMEDY}"
+            )
         if not (image.repository / "packed-refs").is_file():
             check_repository(lambda path: self._seen(path).is_dir(), image.image_name)
             shutil.rmtree(image.repository, ignore_errors=True)

@@ -19,7 +19,7 @@ from lightning_smith.files import read_json
 from lightning_smith.images.names import image_key
 from lightning_smith.rollout.container import ContainerRoom
 from lightning_smith.rollout.kinds import open_plans
-from lightning_smith.rollout.pod import PodSandbox
+from lightning_smith.rollout.pod import NAME_REMEDY, PodSandbox
 from lightning_smith.rollout.task import Grade
 from lightning_smith.rollout.validate import TaskRooms, buggy_rows, draw_ids, validate
 from lightning_smith.tasks.validation import ValidationLog, verdicts
@@ -43,11 +43,13 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     room = ContainerRoom(PodSandbox.find(args.pod))
-    key = image_key(read_json(args.pod / "image" / "image.json")["image_name"])
-    rows = {buggy.task.instance_id: buggy for buggy in buggy_rows(args.tasks, key)}
+    name = read_json(args.pod / "image" / "image.json")["image_name"]
+    rows = {buggy.task.instance_id: buggy for buggy in buggy_rows(args.tasks, image_key(name))}
     wanted = [rows[instance_id] for instance_id in sorted(draw_ids(rows, args.count))]
     if not wanted:
-        raise UserError(f"no task with FAIL_TO_PASS tests is of this pod's image, {key}: give other --tasks")
+        raise UserError(
+            f"no task with FAIL_TO_PASS tests is of this pod's image, {name}: give other --tasks, or {NAME_REMEDY}"
+        )
     with tempfile.TemporaryDirectory() as scratch:
         # The tests are told by the image: SWE-smith's profiles need a package that no image has.
         rooms = TaskRooms(

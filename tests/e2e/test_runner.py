@@ -249,6 +249,8 @@ def test_an_id_that_gets_no_token_fails_at_once(gateway: Gateway, tmp_path: Path
             {"AGL_KEY": KEY},
             "as AGL_KEY, where every rollout can read it: start it without (`env -u AGL_KEY ...`)",
         ),
+        (["+variables=HOME"], {}, "variables is HOME, and not a list of names: write +variables=[NAME,...]"),
+        (["+variables=[7]"], {}, "variables is [7], and not a list of names: write +variables=[NAME,...]"),
         (["+variables=[ABSENT]"], {}, "variables names ABSENT, which this process does not have"),
         (["runner_type=k8s"], {}, "say runner_type=local"),
     ],

@@ -31,6 +31,7 @@ from lightning_smith.tasks.funnel import (
     write_candidates,
     write_funnel,
 )
+from lightning_smith.tasks.release_counts import count_release
 
 PUBLISHED = (statement.NAME, branch.NAME, test_count.NAME)
 GRADABLE = (fail_to_pass.NAME, bug_in_tests.NAME)
@@ -98,6 +99,33 @@ def test_the_rows_with_unicode_line_ends(tmp_path: Path) -> None:
     assert [(row.reason, row.dropped) for row in read_funnel(tmp_path / "out" / "funnel.tsv")[1:5]] == [
         ("null", 1), ("empty", 1), ("whitespace", 2), ("invisible", 1),
     ]  # fmt: skip
+
+
+def test_shards_of_a_writer_that_guesses_types(tmp_path: Path) -> None:
+    """One shard of nine rows has only null statements, another only empty lists and encoded columns."""
+    about = [{"PASS_TO_PASS": ["t.py::b"]}, {"PASS_TO_PASS": ["t.py::b"], "problem_statement": None}]
+    about += [{"PASS_TO_PASS": [], "problem_statement": "It is wrong."}]
+    rows = [make_row(number, FAIL_TO_PASS=["t.py::a"], **about[number // 3]) for number in range(9)]
+    shards = []
+    for number in range(3):
+        table = pa.Table.from_pylist(rows[3 * number : 3 * number + 3])
+        for name in ("repo", "image_name") if number == 2 else ():
+            at = table.schema.get_field_index(name)
+            table = table.set_column(at, name, table.column(name).dictionary_encode())
+        shards.append(tmp_path / f"train-{number}.parquet")
+        pq.write_table(table, shards[-1])
+    schemas = [pq.read_schema(shard) for shard in shards]
+    assert schemas[1].field("problem_statement").type == pa.null()
+    assert schemas[2].field("PASS_TO_PASS").type == pa.list_(pa.null())
+    assert pa.types.is_dictionary(schemas[2].field("repo").type)
+    counts = count_release(shards).counts
+    assert (counts["rows"], counts["null"], counts["empty_statements"]) == (9, 3, 3)
+    decisions = decide(statement.NAME, shards, statement.COLUMNS, statement.reasons, None)
+    assert [decisions.reasons[row["instance_id"]] for row in rows] == [None] * 3 + ["null"] * 3 + [None] * 3
+    tasks = list(read_tasks(shards))
+    assert [len(task.FAIL_TO_PASS + task.PASS_TO_PASS) for task in tasks] == [2, 2, 2, 2, 2, 2, 1, 1, 1]
+    run_all(shards, tmp_path, {rows[0]["image_name"]: {row["instance_id"] for row in rows}}, 200)
+    assert [task.to_row() for task in read_tasks([tmp_path / "candidates.parquet"])] == rows[:3] + rows[6:]
 
 
 def test_branches() -> None:

@@ -140,6 +140,15 @@ def test_a_key_may_have_been_pulled_under_several_names() -> None:
     assert spellings(f"jyangballin/{key}") == [f"jyangballin/{key}"] and spellings("redis") == ["redis"]
 
 
+def test_keys_are_names_of_files_however_long_the_name() -> None:
+    names = [f"acme/{'x' * 248}{end}" for end in ("1", "2", "1:" + "t" * 128, f"1@{DIGEST}")]
+    keys = [image_key(name) for name in names]
+    assert len(set(keys)) == 4 and max(len(f"{key}.json") for key in keys) <= 255
+    assert [image_key(key) for key in keys] == keys
+    with pytest.raises(UserError, match="has a repository of 256 characters, and Docker takes 255"):
+        image_key("a/" + "x" * 254)
+
+
 def test_the_evaluation_sets_names_have_one_key() -> None:
     key = "sweb.eval.x86_64.astropy_1776_astropy-12907"
     for name in (f"swebench/{key}:latest", "sweb.eval.x86_64.astropy__astropy-12907"):

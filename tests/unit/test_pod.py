@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from swe_smith_rows import make_row
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import write_json
+from lightning_smith.files import write_json, write_jsonl
+from lightning_smith.rollout import pod_tasks
 from lightning_smith.rollout.bwrap import SandboxError
 from lightning_smith.rollout.kinds import open_room
 from lightning_smith.rollout.pod import GRADER, SOCKET, WORKBENCH, PodImage, PodSandbox
@@ -62,6 +64,20 @@ def test_another_image_and_one_without_a_repository(folder: Path, tmp_path: Path
         room.prepare("swesmith/other")
     with pytest.raises(UserError, match="has no /testbed"):
         room.prepare(IMAGE)
+
+
+def test_a_pod_that_was_given_the_tag_that_runs(folder: Path, tmp_path: Path) -> None:
+    """It is told what to give, whether rollouts or certification find out."""
+    write_json(folder / "image/image.json", {"image_name": f"{IMAGE}:openai", "digest": "sha256:0"})
+    remedy = "give pod.prepare the image_name of the pod's tasks, not the tag that runs"
+    with pytest.raises(UserError, match=remedy):
+        PodSandbox.find(folder, tmp_path).prepare(IMAGE)
+    write_jsonl(tmp_path / "tasks.jsonl", [make_row(1, image_name=IMAGE)])
+    words = ["--pod", str(folder), "--tasks", str(tmp_path / "tasks.jsonl"), "--log", str(tmp_path / "log")]
+    with pytest.raises(
+        UserError, match=rf"this pod's image, {IMAGE}:openai: give other --tasks, or {remedy}"
+    ):
+        pod_tasks.main(words)
 
 
 def test_an_executor_that_does_not_come(folder: Path, tmp_path: Path) -> None:
