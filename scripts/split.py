@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import UserError, run_script
+from lightning_smith.errors import run_script
 from lightning_smith.files import sha256_file, write_jsonl
 from lightning_smith.probe.rows import select_rows
-from lightning_smith.probe.select import Side
+from lightning_smith.probe.select import Side, read_sides
 from lightning_smith.probe.split import refuse_overlap, split
 from lightning_smith.provenance import write_manifest
 
@@ -23,22 +23,6 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--val", type=Path, required=True, help="val_dataset_filtered.jsonl, full rows")
     add("--summary", type=Path, required=True, help="JSON: counts, hashes, tasks left out")
     return parser.parse_args(argv)
-
-
-def read_sides(path: Path) -> dict[str, list[str]]:
-    """Instances of the table by side (its column `chosen`)."""
-    lines = path.read_text(encoding="utf-8").split("\n")
-    columns = lines[0].split("\t")
-    rows = [dict(zip(columns, line.split("\t"), strict=True)) for line in lines[1:] if line]
-    sides: dict[str, list[str]] = {side.value: [] for side in Side}
-    for row in rows:
-        if row["chosen"] not in sides:
-            raise UserError(
-                f"{path} says {row['chosen']!r} of {row['instance_id']}, not {' or '.join(sides)}: it is of another "
-                "version, so run select_by_difficulty again"
-            )
-        sides[row["chosen"]].append(row["instance_id"])
-    return sides
 
 
 def main(argv: list[str] | None = None) -> None:

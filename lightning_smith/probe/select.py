@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
@@ -128,8 +129,10 @@ def judge(instance_id: str, records: Sequence[RolloutRecord], samples: int) -> P
 def judge_all(records: Iterable[RolloutRecord], samples: int) -> dict[str, ProbedTask]:
     """Judge every task in the log, by name.
 
-    Raises UserError for a log with records of several policies, or with a rollout twice.
+    Raises UserError for a log with records of several policies, or with a rollout twice, and for `samples` below 1.
     """
+    if samples < 1:
+        raise UserError(f"samples={samples} must be at least 1: a task without rollouts has no difficulty")
     groups: dict[str, list[RolloutRecord]] = defaultdict(list)
     policies: set[tuple[str, str]] = set()
     for record in records:
@@ -162,7 +165,7 @@ def refuse_lost(
         f"{max_fraction:.1%}), such as {lost[0]} ({why}{''.join(f', {r.outcome}: {r.error}' for r in invalid[:1])}): "
         "remedy that and probe again (the same command, or snakemake with --forcerun probe), only these are run"
     )
-    if len(lost) > max_fraction * len(tasks):
+    if not len(lost) <= max_fraction * len(tasks):  # written so that NaN allows nothing
         raise UserError(what)
     print(f"warning: {what}", file=sys.stderr, flush=True)
 
@@ -179,8 +182,11 @@ def select(
     """Draw the tasks of both sides: `validation` tasks of the difficulties in `validation_pool`, and from what is
     left at most `mixed_limit` mixed tasks (None: all) and `all_failed` tasks that nobody solved.
 
-    Raises UserError if the pool is too small, or if no mixed task is left.
+    Raises UserError if the pool is too small, if no mixed task is left, and for a count below 0.
     """
+    for name, count in (("mixed_limit", mixed_limit), ("all_failed", all_failed), ("validation", validation)):
+        if count is not None and count < 0:
+            raise UserError(f"{name}={count} must not be below 0")
     judged = Selection(dict(tasks))
     counts = ", ".join(f"{name} {count}" for name, count in judged.summary()["counts"].items())
     pool = [name for difficulty in validation_pool for name in judged.of(difficulty)]
@@ -205,3 +211,22 @@ def select(
         *seeded_order(failed, seed, Draw.ALL_FAILED)[:all_failed],
     )
     return Selection(judged.tasks, frozenset(train), aside)
+
+
+def read_sides(path: Path) -> dict[str, list[str]]:
+    """Instances of a table of `Selection.rows` by side; raises UserError naming the line that is no row of one."""
+    sides: dict[str, list[str]] = {side.value: [] for side in Side}
+    header, *lines = path.read_text(encoding="utf-8").split("\n")
+    columns = header.rstrip("\r").split("\t")
+    for number, line in enumerate(lines, start=2):
+        cells = line.rstrip("\r").split("\t")
+        if cells == [""]:
+            continue
+        row = dict(zip(columns, cells, strict=False))
+        if len(cells) != len(columns) or row.get("chosen") not in sides or not row.get("instance_id"):
+            raise UserError(
+                f"{path} line {number}: {line[:200]!r} says of no instance whether it is chosen for "
+                f"{' or '.join(sides)}: the table is damaged or of another version, so run select_by_difficulty again"
+            )
+        sides[row["chosen"]].append(row["instance_id"])
+    return sides

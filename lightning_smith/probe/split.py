@@ -39,6 +39,15 @@ def changes(patch: str) -> set[str]:
     return {change for part in split_diff(patch.encode("utf-8", "replace")) for change in _file_changes(part)}
 
 
+def _changes_of(row: dict[str, Any]) -> set[str]:
+    """Changes of a task's bug; raises UserError for a row whose patch is no text."""
+    if not isinstance(patch := row.get("patch"), str):
+        raise UserError(
+            f"task {row['instance_id']} has no patch, so nothing says which tasks share its change: drop it"
+        )
+    return changes(patch)
+
+
 def _file_changes(part: FileDiff) -> set[str]:
     lines = part.data.decode().split("\n")
     path = part.names[-1] if part.names else lines[0]
@@ -62,19 +71,21 @@ def _file_changes(part: FileDiff) -> set[str]:
 def split(train: Sequence[dict[str, Any]], validation: Sequence[dict[str, Any]], seed: int) -> Split:
     """Order both sides, and leave out of training what shares a change with a validation task.
 
-    Raises UserError for an id that is there twice, and if nothing is left to train on.
+    Raises UserError for an id that is there twice, a row without a patch, and if nothing is left to train on.
     """
+    if not train:
+        raise UserError("no task was selected for training: run select_by_difficulty again")
     sides = [{row["instance_id"]: row for row in rows} for rows in (train, validation)]
     names = Counter(row["instance_id"] for row in (*train, *validation))
     if repeated := next((name for name, count in names.items() if count > 1), None):
         raise UserError(
             f"instance {repeated} was selected twice: it would train and validate, or count double"
         )
-    owner = {change: name for name, row in sorted(sides[1].items()) for change in changes(row["patch"])}
+    owner = {change: name for name, row in sorted(sides[1].items()) for change in _changes_of(row)}
     left_out = {
         name: owner[min(shared)]
         for name, row in sides[0].items()
-        if (shared := changes(row["patch"]) & owner.keys())
+        if (shared := _changes_of(row) & owner.keys())
     }
     kept = sides[0].keys() - left_out.keys()
     if not kept:
@@ -94,9 +105,9 @@ def refuse_overlap(train: Iterable[dict[str, Any]], validation: Iterable[dict[st
     seen: dict[str, str] = {}
     for row in train:
         name: str = row["instance_id"]
-        seen |= dict.fromkeys({name, *changes(row["patch"])}, name)
+        seen |= dict.fromkeys({name, *_changes_of(row)}, name)
     for row in validation:
-        for key in {row["instance_id"], *changes(row["patch"])}:
+        for key in {row["instance_id"], *_changes_of(row)}:
             if key in seen:
                 name = row["instance_id"]
                 raise UserError(f"validation task {name} shares a change with {seen[key]}, which trains")

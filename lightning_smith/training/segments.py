@@ -126,7 +126,9 @@ def task_order(tasks: Sequence[str], per_step: int, seed: int) -> Iterator[tuple
     """
     names = sorted(set(tasks))
     if len(names) < per_step:
-        raise UserError(f"{len(names)} training tasks are too few for tasks_per_step={per_step}")
+        raise UserError(
+            f"{len(names)} training tasks are too few for tasks_per_step={per_step}: probe more tasks, or lower it"
+        )
     shuffle = random.Random(f"task order {seed}")
     waiting: list[str] = []
     while True:

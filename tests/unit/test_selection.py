@@ -1,6 +1,7 @@
 """Difficulty from the probe log alone: who is chosen, who is probed again, who is refused."""
 
 import json
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -138,6 +139,18 @@ def test_logs_that_cannot_be_used(records: list[RolloutRecord], error: str) -> N
         choose(records)
 
 
+@pytest.mark.parametrize("name", ["mixed_limit", "all_failed", "validation"])
+def test_counts_below_zero_draw_nothing(name: str) -> None:
+    """-3 validation tasks would be all but three."""
+    with pytest.raises(UserError, match=f"{name}=-3 must not be below 0"):
+        choose(probed(), **{name: -3})
+
+
+def test_no_rollouts_make_no_difficulty() -> None:
+    with pytest.raises(UserError, match="samples=0 must be at least 1"):
+        judge_all(probed(), 0)
+
+
 def test_scripts_merge_and_select(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_jsonl(tmp_path / "1.jsonl", (r.to_dict() for r in group("b", "susu") + group("d", "suui")))
     write_jsonl(tmp_path / "0.jsonl", (r.to_dict() for r in group("a", "ssss", seed=1) + group("c", "uuuu")))
@@ -183,6 +196,8 @@ def test_lost_tasks_are_named_with_their_cause(capsys: pytest.CaptureFixture[str
         UserError, match=r"1 of 10 .*allowed: 9.0%.* a \(3 with a verdict, infra: no answer\)"
     ):
         refuse_lost(judge_all(records, 4), records, 0.09)
+    with pytest.raises(UserError, match=r"1 of 10"):
+        refuse_lost(judge_all(records, 4), records, math.nan)
     refuse_lost(judge_all(records, 4), records, 0.1)
     assert "warning: 1 of 10 probed tasks are lost" in capsys.readouterr().err
     refuse_lost(judge_all(records, 3), records, 0.0)

@@ -10,6 +10,7 @@ import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, read_jsonl, write_jsonl
+from lightning_smith.probe.select import read_sides
 from lightning_smith.probe.split import changes, refuse_overlap, split
 from scripts import split as script
 
@@ -96,6 +97,8 @@ def test_seed_moves_rows() -> None:
         ([*ROWS[:5], row("pm__1", other(999))], ROWS[5:], "pm__1 was selected twice"),
         (ROWS[:5], ROWS[4:], "free__1 was selected twice"),
         (RELATED[1:], RELATED[:1], "each of the 2 training tasks shares a change"),
+        ([], ROWS[:2], "no task was selected for training"),
+        ([{**ROWS[0], "patch": None}], ROWS[1:2], "task .* has no patch"),
     ],
 )
 def test_splits_that_are_refused(
@@ -128,8 +131,23 @@ def test_script_writes_full_rows(tmp_path: Path) -> None:
     (tmp_path / "candidates.jsonl").write_text(json.dumps(ROWS[0]) + "\n")
     with pytest.raises(UserError, match="lacks"):
         script.main([str(flag) for flag in flags])
-    (tmp_path / "selection.tsv").write_text("instance_id\tchosen\npm__1\t1\n")
-    with pytest.raises(
-        UserError, match=r"selection.tsv says '1' of pm__1, .* run select_by_difficulty again"
-    ):
-        script.main([str(flag) for flag in flags])
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("instance_id\tchosen\na\ttrain\npm__1\t1\n", 3),
+        ("instance_id\tchosen\na\n", 2),
+        ("instance_id\tsolved\na\t4\n", 2),
+        ("chosen\ntrain\n", 2),
+    ],
+)
+def test_a_table_that_says_nothing_of_a_row_is_refused(tmp_path: Path, table: str, line: int) -> None:
+    (tmp_path / "selection.tsv").write_text(table)
+    with pytest.raises(UserError, match=rf"selection.tsv line {line}: .* run select_by_difficulty again"):
+        read_sides(tmp_path / "selection.tsv")
+
+
+def test_a_table_from_windows_is_read(tmp_path: Path) -> None:
+    (tmp_path / "selection.tsv").write_bytes(b"instance_id\tchosen\r\na\ttrain\r\nb\tvalidation\r\n")
+    assert read_sides(tmp_path / "selection.tsv") == {"train": ["a"], "validation": ["b"], "no": []}
