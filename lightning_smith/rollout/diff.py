@@ -38,13 +38,13 @@ APPLY_TIMEOUT_S = 60.0
 _BYTE_CODE_SUFFIXES = (".pyc", ".pyo")
 _BINARY_STUB = re.compile(rb"^Binary files .* differ$", re.M)
 
-# The attributes that win over all others: bytes are never converted, text and binary are told by content.
-_ATTRIBUTES = "* -text -filter -ident -working-tree-encoding !eol !diff !whitespace\n"
+NO_CONVERSION = "* -text -filter -ident -working-tree-encoding !eol !diff !whitespace\n"
+"""The attributes that win over all others: bytes are never converted, text and binary are told by content."""
 
 EMPTY_GIT_FOLDER = {
     "HEAD": "ref: refs/heads/none\n",
     "config": "[core]\n\trepositoryformatversion = 0\n\tbare = true\n",
-    "info/attributes": _ATTRIBUTES,
+    "info/attributes": NO_CONVERSION,
     "objects/info/packs": "\n",
     "refs/README": "",
 }
@@ -243,7 +243,7 @@ def write_diff(
         base = _write_index(private, scratch / "blobs", changed, changes, commit, found or {})
         data = _render(private, base)
         if foreign := [part.names[-1] for part in split_diff(data) if not _is_utf8(part.data)]:
-            (private / "info/attributes").write_text(_ATTRIBUTES + "".join(map(_binary_attribute, foreign)))
+            (private / "info/attributes").write_text(NO_CONVERSION + "".join(map(_binary_attribute, foreign)))
             data = _render(private, base)
     except GitError as error:
         raise DiffRefusedError(f"the changes cannot be written as a patch ({error})") from None
@@ -343,7 +343,8 @@ def _write_index(
     hashes = store_blobs(private, blobs, changed.contents([path for path, _ in kept]))
     base = commit
     git(private, "read-tree", commit)
-    if others := {path: found[path] for path in changes if path in found}:
+    # A folder may stand in the place of a file that the commit has.
+    if others := {part: found[part] for path in changes for part in _with_folders(path) if part in found}:
         _update_index(private, others)
         base = git(private, "write-tree").decode().strip()
     entries: dict[str, Entry | None] = {path: None for path, stamp in changes.items() if stamp is None}

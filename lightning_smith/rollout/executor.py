@@ -653,19 +653,21 @@ def _entries(folder: bytes):
 
 def _described(top: bytes, path: bytes, mode: int):
     """Path, mode, git's hash and target of a link, in a list of one; an empty list for special files."""
-    full, target = os.path.join(top, path), b""
+    full = os.path.join(top, path)
     if stat.S_ISLNK(mode):
-        content = target = os.readlink(full)
-    elif stat.S_ISREG(mode):
-        number = _open_regular(full)
-        try:
-            content = b"".join(iter(lambda: os.read(number, 1 << 20), b""))
-        finally:
-            os.close(number)
-    else:
+        target = os.readlink(full)
+        blob = hashlib.sha1(b"blob %d\0" % len(target) + target)
+        return [[_text(path), mode, blob.hexdigest(), _text(target)]]
+    if not stat.S_ISREG(mode):
         return []
-    blob = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    return [[_text(path), mode, blob, _text(target)]]
+    number = _open_regular(full)
+    try:
+        blob = hashlib.sha1(b"blob %d\0" % os.fstat(number).st_size)
+        for data in iter(lambda: os.read(number, 1 << 20), b""):
+            blob.update(data)
+    finally:
+        os.close(number)
+    return [[_text(path), mode, blob.hexdigest(), ""]]
 
 
 def _open_regular(full: bytes) -> int:

@@ -66,15 +66,8 @@ class Protection:
 
     def steers(self, path: str) -> bool:
         """Whether a path is protected whatever else the tree holds: a test, its configuration, byte code."""
-        parts = path.split("/")
-        return (
-            is_byte_code(path)
-            or parts[-1] in CONFIGURATION
-            or any(part.endswith(_METADATA_SUFFIXES) for part in parts)
-            or (
-                path not in self._touched
-                and (path in self._test_files or path.startswith(self._test_folders))
-            )
+        return _steers_tests(path) or (
+            path not in self._touched and (path in self._test_files or path.startswith(self._test_folders))
         )
 
     def _top_modules(self, path: str) -> set[str]:
@@ -92,9 +85,22 @@ class Protection:
 def unrepairable(touched: Collection[str], test_files: Collection[str]) -> list[str]:
     """Of the files that a task's bug touches those that no patch may repair, since the tests that decide are in them or
     below the same folder `test` or `tests`: whoever changes such a file changes what grades the patch.
+
+    All of them, if the bug touches nothing but configuration of tests and packages, of which no patch changes anything.
     """
     folders = _test_folders(test_files)
-    return sorted(path for path in touched if path in test_files or path.startswith(folders))
+    graded = sorted(path for path in touched if path in test_files or path.startswith(folders))
+    return graded or (sorted(touched) if all(map(_steers_tests, touched)) else [])
+
+
+def _steers_tests(path: str) -> bool:
+    """Whether a path is byte code, pytest's configuration or a package's metadata, whatever task it is about."""
+    parts = path.split("/")
+    return (
+        is_byte_code(path)
+        or parts[-1] in CONFIGURATION
+        or any(part.endswith(_METADATA_SUFFIXES) for part in parts)
+    )
 
 
 def _test_folders(test_files: Collection[str]) -> tuple[str, ...]:

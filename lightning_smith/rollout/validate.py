@@ -27,7 +27,7 @@ from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json, read_jsonl
 from lightning_smith.images.names import image_key
 from lightning_smith.progress import Progress
-from lightning_smith.rollout.diff import DiffRefusedError
+from lightning_smith.rollout.diff import NO_CONVERSION, DiffRefusedError
 from lightning_smith.rollout.grades import FreshRuns, TestRun
 from lightning_smith.rollout.grading import GRADER_VERSION, decide, disagreement, run_tests, statuses_of
 from lightning_smith.rollout.kinds import Room
@@ -47,7 +47,8 @@ _KEEP_BYTES = 100_000
 
 # The ways in which SWE-smith's harness applies a gold patch: git, or else patch with some tolerance. Without
 # --forward the latter would put the bug into a tree that lacks it ("Unreversed patch detected! Ignoring -R."). Git has
-# a repository of its own here: in one above the tree it would skip every file, and call that success.
+# a repository of its own here: in one above the tree it would skip every file, and call that success. It converts
+# nothing: the branch's files are laid out byte for byte, whatever the tree's .gitattributes say.
 _REVERSE = """
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1 LC_ALL=C.UTF-8
 export GIT_DIR=/tmp/bug.git GIT_WORK_TREE="$PWD"
@@ -55,7 +56,8 @@ command -v git base64 >/dev/null || {{ echo 'the image lacks git or base64'; exi
 base64 -d > /tmp/bug.diff <<'END' || exit 3
 {data}
 END
-git init --quiet --template= || exit 3
+git init --quiet --template= && mkdir -p "$GIT_DIR/info" || exit 3
+echo '{attributes}' > "$GIT_DIR/info/attributes"
 git apply --reverse --verbose --whitespace=nowarn /tmp/bug.diff && exit 0
 command -v patch >/dev/null || exit 1
 echo 'trying patch --reverse --fuzz=5'
@@ -353,7 +355,7 @@ def reverse_command(bug: bytes) -> str:
     """Shell script that takes a patch back in the current folder; exit status 1 if that does not work."""
     data = base64.b64encode(bug).decode()
     lines = [data[start : start + _LINE] for start in range(0, len(data), _LINE)]
-    return _REVERSE.format(data="\n".join(lines))
+    return _REVERSE.format(data="\n".join(lines), attributes=NO_CONVERSION.strip())
 
 
 def _last_line(observation: Observation) -> str:

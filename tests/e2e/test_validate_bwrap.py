@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,10 +38,12 @@ from lightning_smith.rollout.validate import (
     BuggyTask,
     TaskRooms,
     buggy_tasks,
+    reverse_command,
     validate,
     validate_once,
 )
 from lightning_smith.tasks.columns import SCHEMA
+from lightning_smith.tasks.filters import bug_in_tests
 from lightning_smith.tasks.filters.decisions import Decisions, read_decisions, write_decisions
 from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord, verdict, verdicts
 
@@ -76,12 +79,10 @@ LOW, SPAN = "tests/test_low.py::test_low", "tests/test_span.py::test_span"
 DOCTEST = f"{CORE_PATH}::gauge.core.span"
 
 
-def bug(before: str, after: str) -> str:
+def bug(before: str, after: str, path: str = CORE_PATH) -> str:
     """A patch in git's format, as SWE-smith's generators write it."""
-    lines = difflib.unified_diff(
-        before.splitlines(True), after.splitlines(True), f"a/{CORE_PATH}", f"b/{CORE_PATH}"
-    )
-    return f"diff --git a/{CORE_PATH} b/{CORE_PATH}\n" + "".join(lines)
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{path}", f"b/{path}")
+    return f"diff --git a/{path} b/{path}\n" + "".join(lines)
 
 
 TASKS: dict[str, dict[str, Any]] = {
@@ -138,20 +139,25 @@ def write_release(path: Path, *names: str) -> Path:
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One image with a branch for each task."""
     images = tmp_path_factory.mktemp("images")
-    sdist = images / "gauge-1.0.tar.gz"
-    with tarfile.open(sdist, "w:gz") as archive:
-        for name, text in FILES.items():
-            member = tarfile.TarInfo(f"gauge-1.0/{name}")
-            member.size, member.mode = len(text.encode()), 0o644
-            archive.addfile(member, io.BytesIO(text.encode()))
     branches = []
     for name in TASKS:
         removed = {test.partition("::")[0] for test in row(name)["FAIL_TO_PASS"]} - {CORE_PATH}
         code = CORE.replace("high - low", "high + low") if name == "bug_is_elsewhere" else BUGGY
         branches.append(TaskBranch(PREFIX + name, {CORE_PATH: code.encode()}, tuple(sorted(removed))))
-    recipe = ImageRecipe(IMAGE_NAME, "gauge", "1.0", sdist, sha256_file(sdist), ".", tuple(branches))
-    build_image(images / image_key(IMAGE_NAME), recipe, TESTBED_PYTHON)
+    build(images, IMAGE_NAME, FILES, *branches)
     return images
+
+
+def build(images: Path, image_name: str, files: Mapping[str, str], *branches: TaskBranch) -> None:
+    """An image of a package of these files."""
+    sdist = images / "gauge-1.0.tar.gz"
+    with tarfile.open(sdist, "w:gz") as archive:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"gauge-1.0/{name}")
+            member.size, member.mode = len(text.encode()), 0o644
+            archive.addfile(member, io.BytesIO(text.encode()))
+    recipe = ImageRecipe(image_name, "gauge", "1.0", sdist, sha256_file(sdist), ".", branches)
+    build_image(images / image_key(image_name), recipe, TESTBED_PYTHON)
 
 
 def local_rooms(images: Path, *, timeout_s: float, scratch: Path, grade: Grade = Grade.ALL) -> TaskRooms:
@@ -232,6 +238,79 @@ def test_a_doctest_that_does_not_decide_does_not_keep_its_file_from_repair(
         assert decide(buggy.task, narrow.test(buggy.task, workspace.diff())) is Outcome.UNSOLVED
     with pytest.raises(GraderError, match="which grades it as well"):
         local_rooms(images, timeout_s=30, scratch=tmp_path).test(buggy.task, b"")
+
+
+SLUGS = '''"""Names for addresses."""
+
+
+def slug(text):
+    """Lower-case words with one dash between them."""
+    return "-".join(text.lower().split())
+
+
+def width(text):
+    """Characters of a slug.
+
+    >>> width("ab")
+    2
+    """
+    return len(slug(text))
+'''
+SLUGS_BUGGY = SLUGS.replace(".split()", '.split(" ")')
+SLUGS_TESTS = """from slugs import slug, width
+
+
+def test_blanks():
+    assert slug("a  b") == "a-b"
+
+
+def test_width():
+    assert width("ab") == 2
+"""
+
+
+@pytest.mark.parametrize("plans", [ImageTests(), EveryFile()], ids=["image", "every file"])
+def test_a_task_whose_repaired_file_holds_a_test_that_passes(tmp_path: Path, plans: ImageTests) -> None:
+    """Case 43: kept and gold solved where the doctest does not decide, dropped and refused where it does."""
+    name = "swesmith/swesmith.x86_64.acme_1776_slugs.1a2b3c4d"
+    row = {
+        "instance_id": "acme__slugs.1a2b3c4d.func_pm_x__0a1b2c3d",
+        "repo": "swesmith/acme__slugs.1a2b3c4d",
+        "image_name": name,
+        "FAIL_TO_PASS": ["tests/test_slugs.py::test_blanks"],
+        "PASS_TO_PASS": ["tests/test_slugs.py::test_width", "slugs.py::slugs.width"],
+        "problem_statement": "slug() keeps empty words when two blanks follow each other.",
+        "patch": bug(SLUGS, SLUGS_BUGGY, "slugs.py"),
+    }
+    files = {
+        "slugs.py": SLUGS,
+        "tests/test_slugs.py": SLUGS_TESTS,
+        "pytest.ini": "[pytest]\naddopts = --doctest-modules\n",
+        # What git makes of it is the checkout's alone: the bug is taken back byte for byte.
+        ".gitattributes": "*.py eol=crlf\n",
+    }
+    build(
+        tmp_path,
+        name,
+        files,
+        TaskBranch(row["instance_id"], {"slugs.py": SLUGS_BUGGY.encode()}, ("tests/test_slugs.py",)),
+    )
+    batch = pa.RecordBatch.from_pylist([row])
+    task = BuggyTask.from_row(row, "a row")
+    found = {}
+    for grade in Grade:
+        room = BwrapRoom(tmp_path, TESTBED_PYTHON)
+        rooms = TaskRooms(room, plans, timeout_s=30, scratch=tmp_path / "scratch", grade=grade)
+        outcomes = [validate_once(task, patch, 0, rooms).outcome for patch in (Patch.GOLD, Patch.EMPTY)]
+        found[grade] = (bug_in_tests.reasons(batch, grade), outcomes)
+    refused = [Outcome.GRADER_ERROR, Outcome.GRADER_ERROR]
+    assert found == {
+        Grade.FAIL_TO_PASS: ([None], [Outcome.SOLVED, Outcome.UNSOLVED]),
+        Grade.ALL: (["bug_in_test_file"], refused),
+    }
+    with rooms.workspace(task.task) as workspace:
+        assert workspace.execute(reverse_command(task.bug), 60).returncode == 0
+        assert workspace.execute("cat slugs.py", 60).output == SLUGS.encode()
 
 
 def test_only_the_tests_that_decide_have_to_pass(tmp_path: Path, rooms: TaskRooms, images: Path) -> None:

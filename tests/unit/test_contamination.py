@@ -105,6 +105,8 @@ def test_any_text_gives_files_or_is_refused(text: str) -> None:
         (["tests/helper.py"], ["tests/a/test_a.py::test_x"], [], "bug_in_test_file", "bug_in_test_file"),
         (["checks/helper.py"], ["checks/test_a.py::test_x"], [], None, None),
         (["a_test.go"], ["TestX/y"], ["TestX/z"], None, None),
+        (["conftest.py"], ["tests/test_a.py::test_x"], [], "bug_in_test_file", "bug_in_test_file"),
+        (["pkg/a.py", "setup.cfg"], ["tests/test_a.py::test_x"], [], None, None),
         ([], ["tests/test_a.py::test_x"], [], "unreadable_patch", "unreadable_patch"),
     ],
 )

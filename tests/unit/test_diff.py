@@ -12,7 +12,14 @@ import pytest
 
 from lightning_smith.images.git import git
 from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.diff import DiffRefusedError, apply_diff, scan, take_diff
+from lightning_smith.rollout.diff import (
+    DiffRefusedError,
+    LocalChanges,
+    apply_diff,
+    scan,
+    take_diff,
+    write_diff,
+)
 from lightning_smith.tasks.patches import split_diff
 
 FILES: dict[str, bytes] = {
@@ -150,6 +157,30 @@ def test_what_lies_in_a_submodule_is_named_and_leaves_it_in_its_place(
     (tree / "libs/sub").write_text("no folder\n")
     taken = take_diff(tree, before, repository.path, with_link, tmp_path / "again")
     assert b"160000" not in taken.data and "libs/sub" in taken.in_submodules
+
+
+def test_a_folder_that_was_found_in_the_place_of_a_file(
+    repository: Repository, sandbox: Bwrap, tmp_path: Path
+) -> None:
+    """As in an image whose maker replaced the file without a commit."""
+
+    def found(name: str) -> Path:
+        tree = repository.checkout(name)
+        (tree / "docs").unlink()
+        (tree / "docs").mkdir()
+        (tree / "docs/old.md").write_text("not in git\n")
+        return tree
+
+    tree = found("tree")
+    before = scan(tree)
+    (tree / "docs/new.md").write_text("the fix\n")
+    changes = LocalChanges(tree, before)
+    taken = write_diff(
+        changes, repository.path, repository.commit, tmp_path / "scratch", found={"docs": None}
+    )
+    assert [part.names for part in split_diff(taken.data)] == [("docs/new.md",)]
+    other = found("other")
+    assert apply_diff(sandbox, other, taken.data, tmp_path / "git").ok and contents(other) == contents(tree)
 
 
 def test_user_configuration_has_no_say(
