@@ -27,6 +27,7 @@ rule probe:
         logs=LOGS,
         model=config["policies"][config["probe"]["policy"]]["model"],
         name=config["probe"]["policy"],
+        context=config["policies"][config["probe"]["policy"]]["max_model_len"],
         tasks=config["probe"]["tasks"] or 0,
         samples=config["probe"]["samples"],
         temperature=config["probe"]["temperature"],
@@ -40,7 +41,7 @@ rule probe:
         "probe the candidates"
     shell:
         "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
-        " --seed {params.seed} --model {params.model:q} --model-name {params.name} --temperature {params.temperature}"
+        " --seed {params.seed} --model {params.model:q} --model-name {params.name} --context {params.context} --temperature {params.temperature}"
         " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --work {params.work}/probe --logs {params.logs}/probe"
         " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output.log:q} 2>&1 | tee -i {log:q}"
 

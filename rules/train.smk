@@ -35,6 +35,7 @@ rule train_segment:
         logs=LOGS,
         recipe=recipe_settings,
         model=lambda wildcards: policy_of(wildcards.recipe)["model"],
+        context=lambda wildcards: policy_of(wildcards.recipe)["max_model_len"],
         temperature=config["evaluation"]["temperature"],
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
@@ -44,7 +45,7 @@ rule train_segment:
         "train {wildcards.recipe} to step {wildcards.step}"
     shell:
         "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
-        " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q}"
+        " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q} --context {params.context}"
         " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 

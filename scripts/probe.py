@@ -58,6 +58,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         required=True,
         help="finished log, written last; its settings go to the same name with .settings.json",
     )
+    add("--context", type=int, help="tokens, prompt and answer, to serve it with (default: what it can hold)")
     add("--settings", type=json.loads, required=True, help="JSON of the agent's limits, as in config.yaml")
     add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
     add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
@@ -80,6 +81,7 @@ def main(argv: list[str] | None = None) -> None:
             model_name=args.model_name,
             revision=args.model_revision or folder_revision(args.model),
             dtype=args.dtype,
+            max_model_len=args.context,
         )
         settings = ProbeSettings(
             tasks=args.tasks,

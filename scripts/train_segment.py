@@ -38,6 +38,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         help="evaluation.temperature (default %(default)s)",
     )
     add("--model", type=Path, required=True, help="Hugging Face folder of the policy before training")
+    add("--context", type=int, help="tokens, prompt and answer, to serve it with (default: what it can hold)")
     add("--images", type=Path, required=True, help="folder of the images")
     add(
         "--manifests",
@@ -75,6 +76,7 @@ def main(argv: list[str] | None = None) -> None:
         validation=args.validation,
         validation_temperature=args.validation_temperature,
         model=args.model,
+        context=args.context,
         images=args.images,
         manifests=args.manifests,
         workspace=args.workspace,

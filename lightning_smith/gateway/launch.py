@@ -79,9 +79,10 @@ class PolicyServer:
     threads: int = 1
     max_model_len: int | None = None
 
-    def deciding(self) -> dict[str, str]:
+    def deciding(self) -> dict[str, Any]:
         """What decides the policy's answers."""
-        return {"model": self.model_name, "revision": self.revision, "dtype": self.dtype}
+        facts = {"model": self.model_name, "revision": self.revision, "dtype": self.dtype}
+        return facts | {"context": self.max_model_len}
 
     def command(self, port: int) -> list[str]:
         """Command line that serves the policy at 127.0.0.1:`port`."""

@@ -40,6 +40,8 @@ class TrainSettings:
     images: Path
     agent: AgentSettings
     work: Path
+    context: int | None = None
+    """Tokens, prompt and answer, that the policy is served with; None for all that it can hold."""
     validation: Path | None = None
     validation_temperature: float = 1.0
     logs: Path | None = None
@@ -78,6 +80,7 @@ def _describe_inputs(settings: TrainSettings) -> dict[str, Any]:
         "tests": settings.tests,
         "grader": GRADER_VERSION,
         "rollout_dtype": _rollout_dtype(settings.model),
+        "context": settings.context,
     }
 
 
@@ -118,6 +121,7 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
         revision=f"{settings.name}-{segment.settings_hash}",
         dtype=_rollout_dtype(settings.model),
         routed_experts=settings.recipe.router_replay,
+        max_model_len=settings.context,
     )
     stage_file = segment.root / "stage.json"
     StageSettings(

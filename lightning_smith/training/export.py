@@ -118,8 +118,12 @@ def export_checkpoint(
 
 def require_export(manifest: Path, folder: Path) -> None:
     """Raise UserError naming the first file of an export that is not the one its manifest lists, or is not listed."""
-    promised, found = read_json(manifest)["files"], describe_files(folder) if folder.is_dir() else {}
     remedy = f"delete {manifest} and run the same command again, which exports the checkpoint anew"
+    about = read_json(manifest)
+    promised = about.get("files") if isinstance(about, dict) else None
+    if not isinstance(promised, dict) or not promised:
+        raise UserError(f"{manifest} lists no files, so it is no manifest of an export: {remedy}")
+    found = describe_files(folder) if folder.is_dir() else {}
     for name in sorted({*promised, *found}):
         if name not in found:
             raise UserError(f"{folder / name} is missing, and {manifest} lists it: {remedy}")

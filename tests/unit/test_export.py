@@ -176,6 +176,11 @@ def test_an_export_is_what_its_manifest_lists(tmp_path: Path):
         (export / name).write_text(name)
     manifest.write_text(json.dumps({"files": describe_files(export)}))
     require_export(manifest, export)
+    other = manifest.with_name("other.json")
+    for text in ("[]", "{}", '{"files": {}}', '{"files": ["config.json"]}'):
+        other.write_text(text)
+        with pytest.raises(UserError, match=r"other\.json lists no files, so it is no manifest .* delete"):
+            require_export(other, export)
     (export / "adapter_config.json").write_text("{}")
     with pytest.raises(UserError, match=r"adapter_config\.json is a stray"):
         require_export(manifest, export)

@@ -166,6 +166,7 @@ def test_rollouts_of_other_settings_are_not_reused(tmp_path: Path, monkeypatch: 
         {"temperature": 0.7},
         {"policy": PolicyServer(tmp_path, "policy", revision="sha256:2")},
         {"policy": PolicyServer(tmp_path, "policy", revision="sha256:1", dtype="bfloat16")},
+        {"policy": PolicyServer(tmp_path, "policy", revision="sha256:1", max_model_len=512)},
         {"agent": {**AGENT, "max_turns": 5}},
         {"agent": {**AGENT, "instance_template": "Please: {problem_statement}"}},
         {"agent": {**AGENT, "grade_unsubmitted": True}},
