@@ -131,6 +131,6 @@ def unquote(name: bytes) -> str:
 
     def character(match: re.Match[bytes]) -> bytes:
         code = match[1]
-        return bytes([int(code, 8) & 0xFF]) if code[:1].isdigit() else plain.get(code, code)
+        return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else plain.get(code, code)
 
     return os.fsdecode(re.sub(rb"\\([0-7]{3}|.)", character, name[1:-1], flags=re.S))

@@ -82,6 +82,11 @@ def test_a_line_that_only_unicode_ends_does_not_end_a_hunk() -> None:
     assert edited_files(text) == {"m.py"}
 
 
+def test_an_escape_that_git_does_not_write_stands_for_itself() -> None:
+    text = patch("x.py").replace("a/x.py", '"a/\\9x.py"').replace("b/x.py", '"b/\\9x.py"')
+    assert edited_files(text) == {"9x.py"}
+
+
 @pytest.mark.parametrize("text", ["", "nothing", "@@ -1 +1 @@\n-a\n+b\n", patch("a.py")[:-12]])
 def test_what_is_no_patch_is_refused(text: str) -> None:
     with pytest.raises(UnreadablePatchError):
