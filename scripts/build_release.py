@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import run_script
 from lightning_smith.tasks.miniature.release import build_release
 
@@ -14,7 +15,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--tasks", type=Path, required=True, help="folder of train.jsonl and tests.json")
     parser.add_argument("--sources", type=Path, required=True, help="sources.tsv: the pinned sdists")
     parser.add_argument("--sdists", type=Path, required=True, help="folder of the downloaded sdists")
-    parser.add_argument("--shards", type=int, default=3, help="number of parquet files (default 3)")
+    parser.add_argument("--shards", type=whole(1), default=3, help="number of parquet files (default 3)")
     parser.add_argument("--out", type=Path, required=True, help="folder of the release: SHA256SUMS and data/")
     return parser.parse_args(argv)
 

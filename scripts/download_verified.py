@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.evaluation.predictions import read_tasks
 from lightning_smith.tasks.download import add_source_flags, download_shard, source_and_hash
@@ -16,7 +17,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--file", default="data/test-00000-of-00001.parquet", help="path in it (default %(default)s)"
     )
-    parser.add_argument("--instances", type=int, required=True, help="instances that it must have, at least")
+    parser.add_argument(
+        "--instances", type=whole(1), required=True, help="instances that it must have, at least"
+    )
     parser.add_argument("--out", type=Path, required=True, help="parquet file to write")
     args = parser.parse_args(argv)
 

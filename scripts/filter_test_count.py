@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import run_script
 from lightning_smith.tasks.filters import test_count
 from lightning_smith.tasks.filters.run import add_common_flags, run_filter
@@ -15,7 +16,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add_common_flags(parser)
     parser.add_argument(
         "--limit",
-        type=int,
+        type=whole(1),
         required=True,
         help="tests: FAIL_TO_PASS and PASS_TO_PASS together, duplicates once",
     )

@@ -6,6 +6,7 @@ import argparse
 from functools import partial
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import run_script
 from lightning_smith.tasks.filters import validated
 from lightning_smith.tasks.filters.run import add_common_flags, run_filter
@@ -18,7 +19,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--logs", type=Path, nargs="+", required=True, help="finished logs of scripts/validate_tasks.py"
     )
-    parser.add_argument("--runs", type=int, required=True, help="test runs of each patch that must be there")
+    parser.add_argument(
+        "--runs", type=whole(1), required=True, help="test runs of each patch that must be there"
+    )
     return parser.parse_args(argv)
 
 

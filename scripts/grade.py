@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.arguments import number, whole
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.evaluation.grade import GradeSettings, control, grade, planned_tasks, read_run
 from lightning_smith.evaluation.predictions import choose_tasks, read_tasks
@@ -35,28 +36,33 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--store", type=Path, help="folder of test runs made earlier (default: grades/ beside --images)")
     add(
         "--timeout",
-        type=float,
+        type=number(0, above=True),
         default=1800.0,
         help="processor seconds for an instance's tests (default %(default)s)",
     )
     add(
         "--retest-fraction",
-        type=float,
+        type=number(0, 1),
         default=1.0,
         help="resolved patches that the grader of training tests again, 0..1 (default %(default)s)",
     )
-    add("--workers", type=int, default=2, help="test runs at once (default %(default)s)")
+    add("--workers", type=whole(1), default=2, help="test runs at once (default %(default)s)")
     add(
         "--max-invalid-fraction",
-        type=float,
+        type=number(0, 1),
         default=0.02,
         help="patches that may stay ungraded for reasons of the machine, 0..1 (default %(default)s)",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--predictions", type=Path, help="folder with run.json and sample_<k>/preds.jsonl")
     what.add_argument("--control", choices=("gold", "empty"), help="grade these patches instead")
-    add("--instances", type=int, default=0, help="control: how many tasks are drawn; 0 (the default) for all")
-    add("--seed", type=int, help="control: seed of the draw, the same as in predict")
+    add(
+        "--instances",
+        type=whole(0),
+        default=0,
+        help="control: how many tasks are drawn; 0 (the default) for all",
+    )
+    add("--seed", type=whole(0), help="control: seed of the draw, the same as in predict")
     add("--out", type=Path, help="control: summary to write")
     return parser.parse_args(argv)
 

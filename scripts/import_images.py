@@ -7,6 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from lightning_smith.arguments import number
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_atomic
 from lightning_smith.images.containerd import COLUMNS, Imported, Node, import_images
@@ -27,7 +28,10 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         help="command line of a node's containerd, such as 'ssh node1 sudo ctr -n k8s.io'; may be given several times",
     )
     parser.add_argument(
-        "--min-mb-per-s", type=float, default=0.5, help="a slower import is given up (%(default)s)"
+        "--min-mb-per-s",
+        type=number(0, above=True),
+        default=0.5,
+        help="a slower import is given up (%(default)s)",
     )
     parser.add_argument("--out", type=Path, required=True, help="table of what the nodes have")
     return parser.parse_args(argv)

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.images.sdist import read_sdist
@@ -31,7 +32,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, required=True, help="demonstrations file to write (JSON lines)")
     parser.add_argument(
-        "--per-package", type=int, default=1000, help="most sites of one package (default 1000)"
+        "--per-package", type=whole(1), default=1000, help="most sites of one package (default 1000)"
     )
     parser.add_argument(
         "--exclude-lines", type=Path, help="tasks file whose repaired lines are not to be shown either"

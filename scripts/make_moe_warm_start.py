@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import run_script
 
 
@@ -23,7 +24,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder for finished stages and checkpoints")
     parser.add_argument("--device", default="cpu", help="cpu (default) or cuda; the weights depend on it")
     parser.add_argument(
-        "--threads", type=int, default=1, help="CPU threads; the weights depend on it (default 1)"
+        "--threads", type=whole(1), default=1, help="CPU threads; the weights depend on it (default 1)"
     )
     arguments = parser.parse_args(argv)
     # After the arguments: --help works in every environment.

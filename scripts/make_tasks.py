@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.tasks.miniature.generate import Limits, make_tasks
 from lightning_smith.tasks.miniature.table import Source, load_left_out, load_sources
@@ -38,24 +39,26 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, default=Path("assets/miniature/tasks"), help="folder of the result"
     )
-    parser.add_argument("--jobs", type=int, default=1, help="test runs at a time")
+    parser.add_argument("--jobs", type=whole(1), default=1, help="test runs at a time")
     parser.add_argument("--role", choices=["train", "heldout"], help="only the packages of this role")
     parser.add_argument("--packages", help="only these packages, separated by commas")
-    parser.add_argument("--train-tries", type=int, default=limits.train, help="bugs tried a train package")
     parser.add_argument(
-        "--heldout-tries", type=int, default=limits.heldout, help="bugs tried a held-out package"
+        "--train-tries", type=whole(1), default=limits.train, help="bugs tried a train package"
+    )
+    parser.add_argument(
+        "--heldout-tries", type=whole(1), default=limits.heldout, help="bugs tried a held-out package"
     )
     parser.add_argument(
         "--whole-suite-tries",
-        type=int,
+        type=whole(1),
         default=limits.whole_suite,
         help="bugs tried with more than 200 tests",
     )
     parser.add_argument(
         "--no-confirm", action="store_true", help="leave out the second run of each valid bug"
     )
-    parser.add_argument("--blank", type=int, default=18, help="train rows whose statement holds nothing")
-    parser.add_argument("--branchless", type=int, default=12, help="train rows without a branch")
+    parser.add_argument("--blank", type=whole(0), default=18, help="train rows whose statement holds nothing")
+    parser.add_argument("--branchless", type=whole(0), default=12, help="train rows without a branch")
     parser.add_argument(
         "--testbed-python",
         type=Path,

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import run_script
 from lightning_smith.images.needed import choose, read_names
 from lightning_smith.images.options import add_options, tools
@@ -19,7 +20,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", help="keys of the images that are wanted")
     parser.add_argument(
-        "--max-workers", type=int, default=4, help="images asked for side by side (%(default)s)"
+        "--max-workers", type=whole(1), default=4, help="images asked for side by side (%(default)s)"
     )
     parser.add_argument("--out", type=Path, required=True, help="JSON file")
     add_options(parser)

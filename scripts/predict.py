@@ -9,6 +9,7 @@ import argparse
 import json
 from pathlib import Path
 
+from lightning_smith.arguments import number, whole
 from lightning_smith.errors import run_script
 from lightning_smith.evaluation.predict import PredictSettings, predict
 from lightning_smith.evaluation.predictions import choose_tasks, read_tasks
@@ -26,18 +27,20 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--tasks", type=Path, required=True, help="held-out tasks, parquet in swebench's version 5 format")
     add("--dataset", required=True, help="name of the held-out data set in tables")
-    add("--instances", type=int, default=0, help="how many tasks are drawn; 0 (the default) for all")
-    add("--samples", type=int, default=1, help="rollouts a task (default %(default)s)")
-    add("--seed", type=int, required=True, help="of the draw and of every rollout's own seed")
+    add("--instances", type=whole(0), default=0, help="how many tasks are drawn; 0 (the default) for all")
+    add("--samples", type=whole(1), default=1, help="rollouts a task (default %(default)s)")
+    add("--seed", type=whole(0), required=True, help="of the draw and of every rollout's own seed")
     add("--recipe", required=True, help="training recipe of the checkpoint, for names and tables")
-    add("--step", type=int, required=True, help="step of the checkpoint; 0 is the policy before training")
+    add(
+        "--step", type=whole(0), required=True, help="step of the checkpoint; 0 is the policy before training"
+    )
     add("--model", type=Path, required=True, help="Hugging Face folder of the policy")
     add("--export-manifest", type=Path, help="of the folder, whose files must be the ones that it lists")
     add("--model-name", required=True, help="name of the policy in requests and records")
     add("--model-revision", help="revision in the records (default: a hash of the folder)")
     add("--dtype", default="float32", help="of the policy server (default %(default)s)")
-    add("--context", type=int, required=True, help="tokens that the policy can hold, prompt and answer")
-    add("--temperature", type=float, required=True, help="of the policy")
+    add("--context", type=whole(1), required=True, help="tokens that the policy can hold, prompt and answer")
+    add("--temperature", type=number(0, 2), required=True, help="of the policy")
     add("--images", type=Path, required=True, help="folder of the images")
     add(
         "--manifests",
@@ -54,11 +57,11 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--work", type=Path, required=True, help="folder for log, patches, trajectories and scratch trees")
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in --work)")
     add("--out", type=Path, required=True, help="folder for sample_<k>/preds.jsonl and run.json")
-    add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
-    add("--retries", type=int, default=2, help="of a rollout without an outcome (default %(default)s)")
+    add("--max-rollouts", type=whole(1), default=32, help="rollouts at once (default %(default)s)")
+    add("--retries", type=whole(0), default=2, help="of a rollout without an outcome (default %(default)s)")
     add(
         "--max-invalid-fraction",
-        type=float,
+        type=number(0, 1),
         default=0.02,
         help="rollouts that may lack an outcome, 0..1 (default %(default)s); they count as missing",
     )

@@ -9,7 +9,8 @@ import argparse
 import json
 from pathlib import Path
 
-from lightning_smith.errors import run_script
+from lightning_smith.arguments import number, whole
+from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.probe.rows import read_ids
@@ -27,16 +28,21 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add(
         "--tasks", type=Path, required=True, help="candidates, parquet or JSON lines with SWE-smith's columns"
     )
-    add("--count", type=int, default=0, help="how many of them are drawn; 0 (the default) for all")
-    add("--samples", type=int, default=4, help="rollouts a task (default %(default)s)")
-    add("--seed", type=int, required=True, help="of the draw and of every rollout's own seed")
-    add("--shard", type=int, default=0, help="which part of the drawn tasks, from 0 (default %(default)s)")
-    add("--shards", type=int, default=1, help="number of parts (default %(default)s)")
+    add("--count", type=whole(0), default=0, help="how many of them are drawn; 0 (the default) for all")
+    add("--samples", type=whole(1), default=4, help="rollouts a task (default %(default)s)")
+    add("--seed", type=whole(0), required=True, help="of the draw and of every rollout's own seed")
+    add(
+        "--shard",
+        type=whole(0),
+        default=0,
+        help="which part of the drawn tasks, from 0 (default %(default)s)",
+    )
+    add("--shards", type=whole(1), default=1, help="number of parts (default %(default)s)")
     add("--model", type=Path, required=True, help="Hugging Face folder of the policy")
     add("--model-name", required=True, help="name of the policy in requests and records")
     add("--model-revision", help="revision in the records (default: a hash of the folder)")
     add("--dtype", default="float32", help="of the policy server (default %(default)s)")
-    add("--temperature", type=float, default=1.0, help="of the policy (default %(default)s)")
+    add("--temperature", type=number(0, 2), default=1.0, help="of the policy (default %(default)s)")
     add("--images", type=Path, required=True, help="folder of the images")
     add(
         "--manifests",
@@ -58,13 +64,17 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         required=True,
         help="finished log, written last; its settings go to the same name with .settings.json",
     )
-    add("--context", type=int, help="tokens, prompt and answer, to serve it with (default: what it can hold)")
+    add(
+        "--context",
+        type=whole(1),
+        help="tokens, prompt and answer, to serve it with (default: what it can hold)",
+    )
     add("--settings", type=json.loads, required=True, help="JSON of the agent's limits, as in config.yaml")
-    add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
-    add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
+    add("--max-rollouts", type=whole(1), default=32, help="rollouts at once (default %(default)s)")
+    add("--retries", type=whole(0), default=2, help="of a rollout without a verdict (default %(default)s)")
     add(
         "--max-invalid-fraction",
-        type=float,
+        type=number(0, 1),
         default=0.0,
         help="tasks that may lack one of their rollouts, 0..1 (default 0)",
     )
@@ -73,6 +83,10 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
+    if args.shard >= args.shards:
+        raise UserError(
+            f"--shard {args.shard} is not below --shards {args.shards}: parts are numbered from 0"
+        )
     exit_when_orphaned()
     code_version()  # now: the checkout may change while this runs
     with stage_lock(args.work, "probe"):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.backends import image_certifier
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_atomic
@@ -35,8 +36,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--image", action="append", help="only this image of the data sets; may be given several times"
     )
-    parser.add_argument("--limit", type=int, help="only the first so many tasks of each data set")
-    parser.add_argument("--max-workers", type=int, default=4, help="images side by side (%(default)s)")
+    parser.add_argument("--limit", type=whole(1), help="only the first so many tasks of each data set")
+    parser.add_argument("--max-workers", type=whole(1), default=4, help="images side by side (%(default)s)")
     parser.add_argument(
         "--pull-missing",
         action=argparse.BooleanOptionalAction,
@@ -50,10 +51,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add_options(parser)
     add_layer_options(parser)
     add_certify_options(parser)
-    args = parser.parse_args(argv)
-    if args.max_workers < 1 or (args.limit is not None and args.limit < 1):
-        parser.error("--max-workers and --limit must be positive")
-    return args
+    return parser.parse_args(argv)
 
 
 def retry_command(argv: list[str], images: Iterable[str]) -> str:

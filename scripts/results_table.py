@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.evaluation.counts import read_evaluation
 from lightning_smith.files import read_json, write_atomic
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--control", action="append", default=[], help="summary of a gold or empty control")
     parser.add_argument("--published", help="table of published results (assets/published/results.tsv)")
     parser.add_argument("--title", default="Results", help="heading of the Markdown table")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the bootstrap intervals")
+    parser.add_argument("--seed", type=whole(0), default=0, help="seed of the bootstrap intervals")
     parser.add_argument("--markdown", required=True, help="Markdown file to write")
     parser.add_argument("--csv", required=True, help="CSV file to write")
     args = parser.parse_args(argv)

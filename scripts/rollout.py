@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import UserError, exit_without_reader, run_script
 from lightning_smith.files import read_jsonl
 from lightning_smith.rollout.agent import Request, Rollout, Stage, run_rollout
@@ -57,8 +58,13 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     )
     policy.add_argument("--scripted", type=Path, metavar="FILE", help="JSON list of replies")
     add("--model", default="policy", help="name of the model in requests (default %(default)s)")
-    add("--seed", type=int, default=0, help="of the requests (default %(default)s)")
-    add("--sample", type=int, default=0, help="number of the rollout, for its record (default %(default)s)")
+    add("--seed", type=whole(0), default=0, help="of the requests (default %(default)s)")
+    add(
+        "--sample",
+        type=whole(0),
+        default=0,
+        help="number of the rollout, for its record (default %(default)s)",
+    )
     add("--configfile", type=Path, action="append", default=[], metavar="FILE", help="laid over config.yaml")
     add(
         "--set",

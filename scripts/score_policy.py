@@ -6,6 +6,7 @@ import argparse
 from collections import defaultdict
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import dump_json
 from lightning_smith.tasks.miniature.table import load_sources, load_tasks
@@ -24,9 +25,11 @@ def main(argv: list[str] | None = None) -> None:
         "--sources", type=Path, required=True, help="table of source distributions (sources.tsv)"
     )
     parser.add_argument("--sdists", type=Path, required=True, help="folder with the sdists of these tasks")
-    parser.add_argument("--samples", type=int, default=4, help="replies a task at temperature 1 (default 4)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the draws (default 0)")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads (default 1)")
+    parser.add_argument(
+        "--samples", type=whole(1), default=4, help="replies a task at temperature 1 (default 4)"
+    )
+    parser.add_argument("--seed", type=whole(0), default=0, help="seed of the draws (default 0)")
+    parser.add_argument("--threads", type=whole(1), default=1, help="CPU threads (default 1)")
     arguments = parser.parse_args(argv)
     # After the arguments: --help works in every environment.
     import torch

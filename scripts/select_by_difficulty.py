@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.arguments import number, whole
 from lightning_smith.errors import run_script
 from lightning_smith.files import read_jsonl, write_atomic
 from lightning_smith.probe.select import DIFFICULTIES, Difficulty, judge_all, refuse_lost, select
@@ -23,10 +24,15 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--log", type=Path, required=True, help="the probe log")
-    add("--samples", type=int, default=4, help="valid rollouts that a task needs (default %(default)s)")
-    add("--mixed-limit", type=int, default=0, help="mixed tasks at most; 0 (the default) for all")
-    add("--all-failed", type=int, default=0, help="tasks never solved that are drawn (default %(default)s)")
-    add("--validation", type=int, default=0, help="tasks held aside before that (default %(default)s)")
+    add("--samples", type=whole(1), default=4, help="valid rollouts that a task needs (default %(default)s)")
+    add("--mixed-limit", type=whole(0), default=0, help="mixed tasks at most; 0 (the default) for all")
+    add(
+        "--all-failed",
+        type=whole(0),
+        default=0,
+        help="tasks never solved that are drawn (default %(default)s)",
+    )
+    add("--validation", type=whole(0), default=0, help="tasks held aside before that (default %(default)s)")
     add(
         "--validation-pool",
         nargs="+",
@@ -34,9 +40,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         default=[*DIFFICULTIES],
         help="what these are drawn from (default: all that were probed)",
     )
-    add("--seed", type=int, required=True, help="of all draws")
+    add("--seed", type=whole(0), required=True, help="of all draws")
     add(
-        "--max-lost-fraction", type=float, default=0.0, help="tasks without rollouts enough, 0..1 (default 0)"
+        "--max-lost-fraction",
+        type=number(0, 1),
+        default=0.0,
+        help="tasks without rollouts enough, 0..1 (default 0)",
     )
     add("--out", type=Path, required=True, help="table of all probed tasks: " + ", ".join(COLUMNS))
     add("--summary", type=Path, required=True, help="JSON: counts, lost tasks")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.arguments import whole
 from lightning_smith.errors import run_script
 from lightning_smith.files import sha256_file, write_jsonl
 from lightning_smith.probe.rows import select_rows
@@ -18,7 +19,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--selection", type=Path, required=True, help="table of select_by_difficulty")
     add("--tasks", type=Path, required=True, help="candidates with full rows, parquet or JSON lines")
-    add("--seed", type=int, required=True, help="of the order of both files")
+    add("--seed", type=whole(0), required=True, help="of the order of both files")
     add("--train", type=Path, required=True, help="train_dataset_mixed.jsonl, full rows")
     add("--val", type=Path, required=True, help="val_dataset_filtered.jsonl, full rows")
     add("--summary", type=Path, required=True, help="JSON: counts, hashes, tasks left out")

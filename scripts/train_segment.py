@@ -10,6 +10,7 @@ import argparse
 import json
 from pathlib import Path
 
+from lightning_smith.arguments import number, whole
 from lightning_smith.errors import run_script
 from lightning_smith.process import exit_when_orphaned
 from lightning_smith.provenance import code_version, write_manifest
@@ -28,17 +29,21 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         required=True,
         help="JSON of the recipe (`recipes.NAME` of config.yaml)",
     )
-    add("--step", type=int, required=True, help="train up to this step, one of the recipe's checkpoints")
+    add("--step", type=whole(0), required=True, help="train up to this step, one of the recipe's checkpoints")
     add("--tasks", type=Path, required=True, help="training tasks, JSON lines with SWE-smith's columns")
     add("--validation", type=Path, help="tasks that a recipe with validate_every is scored on, likewise")
     add(
         "--validation-temperature",
-        type=float,
+        type=number(0, 2),
         default=1.0,
         help="evaluation.temperature (default %(default)s)",
     )
     add("--model", type=Path, required=True, help="Hugging Face folder of the policy before training")
-    add("--context", type=int, help="tokens, prompt and answer, to serve it with (default: what it can hold)")
+    add(
+        "--context",
+        type=whole(1),
+        help="tokens, prompt and answer, to serve it with (default: what it can hold)",
+    )
     add("--images", type=Path, required=True, help="folder of the images")
     add(
         "--manifests",
@@ -50,8 +55,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add("--tests", default="image", help="backends.tests (default %(default)s)")
     add("--work", type=Path, required=True, help="folder of live runs: checkpoints, metrics, trajectories")
     add("--logs", type=Path, help="folder of the services' logs (default: logs/ in the run's folder)")
-    add("--max-rollouts", type=int, default=32, help="rollouts at once (default %(default)s)")
-    add("--retries", type=int, default=2, help="of a rollout without a verdict (default %(default)s)")
+    add("--max-rollouts", type=whole(1), default=32, help="rollouts at once (default %(default)s)")
+    add("--retries", type=whole(0), default=2, help="of a rollout without a verdict (default %(default)s)")
     add("--out", type=Path, required=True, help="manifest of the checkpoint, written last")
     return parser.parse_args(argv)
 

@@ -10,6 +10,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+from lightning_smith.arguments import number, whole
 from lightning_smith.backends import validation_rooms
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
@@ -29,23 +30,23 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--shards", type=Path, nargs="+", required=True, help="parquet shards of the release")
     add("--previous", type=Path, required=True, help="decisions of the filter before: what it kept is tested")
-    add("--part", type=int, default=0, help="which part of these tasks, from 0 (default %(default)s)")
-    add("--parts", type=int, default=1, help="number of parts (default %(default)s)")
-    add("--runs", type=int, required=True, help="test runs of each of a task's two patches")
+    add("--part", type=whole(0), default=0, help="which part of these tasks, from 0 (default %(default)s)")
+    add("--parts", type=whole(1), default=1, help="number of parts (default %(default)s)")
+    add("--runs", type=whole(1), required=True, help="test runs of each of a task's two patches")
     add(
         "--grade",
         choices=[*Grade],
         default="all",
         help="which of a task's tests decide (default %(default)s)",
     )
-    add("--timeout", type=float, required=True, help="processor seconds of one test run")
+    add("--timeout", type=number(0, above=True), required=True, help="processor seconds of one test run")
     add("--workspace", required=True, help="backends.workspace of the configuration")
     add("--images", type=Path, required=True, help="folder of the images")
     add("--tests", required=True, help="backends.tests of the configuration")
     add("--scratch", type=Path, required=True, help="where trees go if /dev/shm is full")
-    add("--workers", type=int, default=2, help="test runs at a time (default %(default)s)")
-    add("--retries", type=int, default=2, help="of a test run without a verdict (default %(default)s)")
-    add("--max-invalid-fraction", type=float, default=0.0, help="may lack a verdict, 0..1 (default 0)")
+    add("--workers", type=whole(1), default=2, help="test runs at a time (default %(default)s)")
+    add("--retries", type=whole(0), default=2, help="of a test run without a verdict (default %(default)s)")
+    add("--max-invalid-fraction", type=number(0, 1), default=0.0, help="may lack a verdict, 0..1 (default 0)")
     add(
         "--log",
         type=Path,
@@ -59,8 +60,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    if not 0 <= args.part < args.parts or min(args.runs, args.workers) < 1:
-        raise UserError("--part must be below --parts, and --runs and --workers must be at least 1")
+    if args.part >= args.parts:
+        raise UserError(f"--part {args.part} is not below --parts {args.parts}: parts are numbered from 0")
     exit_when_orphaned()
     with stage_lock(args.log.parent, f"validate-{args.log.stem}"):
         wanted = part_of(read_decisions(args.previous).kept, args.part, args.parts)

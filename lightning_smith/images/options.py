@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from lightning_smith.arguments import number, whole
 from lightning_smith.images.daemon import Daemon, connect
 from lightning_smith.images.known import KnownImage, read_known
 from lightning_smith.images.layer import AgentLayer, build_layer
@@ -40,7 +41,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="digests that are required (%(default)s)",
     )
     parser.add_argument(
-        "--min-mb-per-s", type=float, default=0.5, help="a slower pull is given up (%(default)s)"
+        "--min-mb-per-s",
+        type=number(0, above=True),
+        default=0.5,
+        help="a slower pull is given up (%(default)s)",
     )
 
 
@@ -68,13 +72,16 @@ def add_certify_options(parser: argparse.ArgumentParser) -> None:
     """Options about the tasks that are graded in each image as a part of its proof."""
     parser.add_argument(
         "--certify-tasks",
-        type=int,
+        type=whole(0),
         default=0,
         help="tasks of each SWE-smith image whose gold patch, and no patch at all, are graded (%(default)s)",
     )
     parser.add_argument("--tests", default="smith", help="backends.tests (default %(default)s)")
     parser.add_argument(
-        "--grading-timeout", type=float, default=600, help="processor seconds of one test run (%(default)s)"
+        "--grading-timeout",
+        type=number(0, above=True),
+        default=600,
+        help="processor seconds of one test run (%(default)s)",
     )
     parser.add_argument(
         "--scratch", type=Path, default=Path("work/certify"), help="where trees go (%(default)s)"

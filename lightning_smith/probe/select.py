@@ -189,7 +189,7 @@ def select(
             raise UserError(f"{name}={count} must not be below 0")
     judged = Selection(dict(tasks))
     counts = ", ".join(f"{name} {count}" for name, count in judged.summary()["counts"].items())
-    pool = [name for difficulty in validation_pool for name in judged.of(difficulty)]
+    pool = [name for difficulty in dict.fromkeys(validation_pool) for name in judged.of(difficulty)]
     if len(pool) < validation:
         raise UserError(
             f"{validation} tasks are to be held aside for validation, and {len(pool)} of the probed ones are "

@@ -146,6 +146,11 @@ def test_counts_below_zero_draw_nothing(name: str) -> None:
         choose(probed(), **{name: -3})
 
 
+def test_a_pool_that_names_a_difficulty_twice_holds_its_tasks_once() -> None:
+    pool = [Difficulty.MIXED, Difficulty.MIXED]
+    assert choose(probed(), validation=10, validation_pool=pool).summary()["validation"]["mixed"] == 10
+
+
 def test_no_rollouts_make_no_difficulty() -> None:
     with pytest.raises(UserError, match="samples=0 must be at least 1"):
         judge_all(probed(), 0)
