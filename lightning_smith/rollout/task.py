@@ -38,13 +38,13 @@ class RolloutTask:
     def from_row(cls, row: Mapping[str, Any], where: str = "a task") -> RolloutTask:
         """Read a row; test ids may be lists or JSON text of lists. `where` names it in a UserError."""
         try:
-            instance_id, image_name = str(row["instance_id"]), str(row["image_name"])
+            instance_id, image_name = _text(row["instance_id"]), _text(row["image_name"])
+            statement, repo = _text(row.get("problem_statement") or ""), _text(row.get("repo") or "")
             fail_to_pass, pass_to_pass = test_ids(row["FAIL_TO_PASS"]), test_ids(row["PASS_TO_PASS"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{where} is not a SWE-smith row ({type(error).__name__} {error})") from None
         if not instance_id or "/" in instance_id or instance_id.startswith("."):
             raise UserError(f"{where} has the instance id {instance_id!r}, which is no name of a folder")
-        statement, repo = row.get("problem_statement") or "", row.get("repo") or ""
         return cls(instance_id, image_name, statement, fail_to_pass, pass_to_pass, repo)
 
     @property
@@ -63,6 +63,12 @@ class RolloutTask:
             return self
         files = set(map(file_of, self.fail_to_pass))
         return replace(self, pass_to_pass=tuple(test for test in self.pass_to_pass if file_of(test) in files))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{json.dumps(value)[:40]} stands where text is wanted")
+    return value
 
 
 def file_of(test: str) -> str:

@@ -483,6 +483,9 @@ def test_tasks_are_found_by_id(tmp_path: Path) -> None:
     [
         ({"FAIL_TO_PASS": [1]}, "line 1 is not a SWE-smith row"),
         ({"FAIL_TO_PASS": "t.py::a"}, "line 1 is not a SWE-smith row"),
+        ({"image_name": None}, "line 1 is not a SWE-smith row .*null stands where text is wanted"),
+        ({"instance_id": 7}, "line 1 is not a SWE-smith row .*7 stands where text is wanted"),
+        ({"problem_statement": ["It is slow."]}, "line 1 is not a SWE-smith row .*where text is wanted"),
         ({"FAIL_TO_PASS": '"t.py::a"'}, "line 1 is not a SWE-smith row .*no list of strings"),
         ({"PASS_TO_PASS": '{"t.py::a": 1}'}, "line 1 is not a SWE-smith row .*no list of strings"),
         ({"PASS_TO_PASS": {"t.py::a": 1}}, "line 1 is not a SWE-smith row .*no list of strings"),
