@@ -18,6 +18,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import secrets
 import time
 import traceback
 from collections import Counter
@@ -31,7 +32,7 @@ from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model, encodable
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.grading import GraderError, decide, disagreement, run_tests
+from lightning_smith.rollout.grading import grade
 from lightning_smith.rollout.kinds import open_plans, open_room
 from lightning_smith.rollout.loop import Episode, run_episode
 from lightning_smith.rollout.outcome import (
@@ -51,6 +52,7 @@ from lightning_smith.rollout.trajectory import trajectory, trajectory_path, writ
 from lightning_smith.rollout.workspace import Workspace
 
 _OUTPUT_BYTES_PER_CHARACTER = 4
+_CONTROL_TIMEOUT_S = 60.0
 """The most that UTF-8 takes, so that what the workspace keeps of an output always fills an observation."""
 
 
@@ -237,9 +239,12 @@ def _converse(
         ) as workspace,
     ):
         episode = run_episode(task, workspace, model, settings, on_message=on_message)
+        if episode.workbench_failed and _has_workbench(stage, task, image, scratch):
+            episode.ending = Ending.LIMIT
+            episode.error = f"its commands left a workbench that cannot be used: {episode.error}"
         _keep(rollout, episode)
         if _counts(rollout, settings):
-            _take_patch(rollout, workspace)
+            _take_patch(rollout, workspace, lambda: _has_workbench(stage, task, image, scratch))
             rollout.left_out = workspace.left_out
             named = tuple(map(encodable, workspace.in_submodules[:MAX_NAMED]))
             rollout.record = replace(rollout.record, in_submodules=named)
@@ -257,15 +262,33 @@ def _counts(rollout: Rollout, settings: AgentSettings) -> bool:
     return rollout.ending is Ending.SUBMITTED
 
 
-def _take_patch(rollout: Rollout, workspace: Workspace) -> None:
+def _has_workbench(stage: Stage, task: RolloutTask, image: Revisions, scratch: Path) -> bool:
+    """Whether a workbench that no command has touched works here and now.
+
+    Then it was the rollout's commands that broke theirs, and a failure that they could cause is no reason to leave the
+    rollout out of training.
+    """
+    folder = scratch / f"control-{secrets.token_hex(4)}"
+    try:
+        with stage.room.workspace(image, image.start(task.instance_id), folder, keep_bytes=1000) as workspace:
+            done = workspace.execute("true", _CONTROL_TIMEOUT_S)
+            return done.returncode == 0 and workspace.diff() == b""
+    except (UserError, OSError):
+        return False
+
+
+def _take_patch(rollout: Rollout, workspace: Workspace, is_machine_well: Callable[[], bool]) -> None:
     try:
         rollout.patch = workspace.diff()
         rollout.patch_state = PatchState.WHOLE if rollout.patch else PatchState.EMPTY
     except DiffRefusedError as error:
         rollout.patch_state = PatchState.REFUSED
         rollout.record = replace(rollout.record, error=str(error))
-    except (UserError, OSError):
-        raise
+    except (UserError, OSError) as error:
+        if not is_machine_well():
+            raise
+        rollout.patch_state = PatchState.REFUSED
+        rollout.record = replace(rollout.record, error=f"its changes cannot be read: {error}")
     except Exception as error:  # what the commands left is more than this harness can read
         rollout.patch_state = PatchState.REFUSED
         rollout.record = replace(rollout.record, error=_unforeseen(error))
@@ -292,23 +315,20 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) 
     started_s = time.monotonic()
     tests, error = None, rollout.record.error
     if rollout.patch_state is PatchState.WHOLE:
-        try:
-            run = run_tests(
-                task,
-                image,
-                rollout.patch,
-                stage.store,
-                stage.room.sandbox,
-                timeout_s=stage.settings.agent.grading_timeout_s,
-                scratch=stage.settings.scratch,
-                plans=stage.plans,
-                grade=stage.settings.agent.grade,
-                audit=stage.audit,
-            )
-            tests = decide(task, run)
-            error = run.note or error
-            if tests is Outcome.GRADER_ERROR:
-                error = disagreement(task, run)
+        graded = grade(
+            task,
+            image,
+            rollout.patch,
+            stage.store,
+            stage.room.sandbox,
+            timeout_s=stage.settings.agent.grading_timeout_s,
+            scratch=stage.settings.scratch,
+            plans=stage.plans,
+            grade=stage.settings.agent.grade,
+            audit=stage.audit,
+        )
+        tests, error = graded.outcome, graded.error or error
+        if (run := graded.run) is not None:
             rollout.record = replace(
                 rollout.record,
                 grade=run.grade,
@@ -316,10 +336,6 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) 
                 harness_resolved=run.harness_resolved,
                 hits=run.hits,
             )
-        except GraderError as failure:
-            tests, error = Outcome.GRADER_ERROR, str(failure)
-        except Exception as failure:
-            tests, error = Outcome.GRADER_ERROR, _unforeseen(failure)
     _decide(rollout, graded=True, tests=tests, error=error)
     rollout.record = replace(rollout.record, grade_s=round(time.monotonic() - started_s, 3))
 

@@ -27,11 +27,13 @@ import hashlib
 import posixpath
 import secrets
 import stat
+import traceback
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
@@ -42,7 +44,7 @@ from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
 from lightning_smith.rollout.diff import Stamp, changed_paths
-from lightning_smith.rollout.grades import Check, GradeStore, RunStore, TestRun
+from lightning_smith.rollout.grades import Check, FreshRuns, GradeStore, RunStore, TestRun
 from lightning_smith.rollout.mixed import MADE, MixedRuns, unit_of
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
@@ -221,6 +223,55 @@ def _unrepeated(run: TestRun, tests: list[str]) -> TestRun:
 
 def _refused(run: TestRun, note: str) -> TestRun:
     return replace(run, log=run.log + f"{TESTS_ERRORED}\n{note}\n".encode(), note=note)
+
+
+@dataclass(frozen=True)
+class Graded:
+    """What a patch is worth: GRADER_ERROR, and why, where the machine or the task kept it from being tested."""
+
+    outcome: Outcome
+    run: TestRun | None = None
+    error: str | None = None
+
+
+def grade(
+    task: RolloutTask, image: Revisions, diff: bytes, store: RunStore, sandbox: Sandbox, **options: Any
+) -> Graded:
+    """The verdict on a policy's patch; `options` as for `run_tests`. Never raises.
+
+    A patch must not keep itself from being judged: training leaves out what has no verdict. So where its tests cannot
+    be run they are tried once more, since a busy or restarting machine does not fail twice, and then run without any
+    patch. If that works, the patch is to blame, and UNSOLVED.
+    """
+
+    def test(patch: bytes, store: RunStore) -> TestRun:
+        return run_tests(task, image, patch, store, sandbox, **options)
+
+    try:
+        try:
+            run = test(diff, store)
+        except Exception as failure:
+            _say(failure)
+            run = test(diff, store)
+        outcome = decide(task, run)
+        wrong = disagreement(task, run) if outcome is Outcome.GRADER_ERROR else None
+        return Graded(outcome, run, wrong or run.note or None)
+    except Exception as failure:
+        _say(failure)
+        error = str(failure) if isinstance(failure, GraderError) else f"{type(failure).__name__}: {failure}"
+        try:
+            test(b"", FreshRuns())
+        except Exception:
+            return Graded(Outcome.GRADER_ERROR, None, error)
+        return Graded(
+            Outcome.UNSOLVED, None, f"the tests run without this patch, and twice not with it: {error}"
+        )
+
+
+def _say(failure: Exception) -> None:
+    """What no sentence was written for goes to the controller's log whole."""
+    if not isinstance(failure, GraderError):
+        traceback.print_exception(failure)
 
 
 def decide(task: RolloutTask, run: TestRun) -> Outcome:
@@ -501,7 +552,7 @@ def judge(
         footer += [TESTS_ERRORED, "the tests ended with an exit status of their own"]
     lines = [*header, f"+ : '{START_MARK}'", output.rstrip("\n"), f"+ : '{END_MARK}'", *footer, ""]
     return TestRun(
-        log="\n".join(lines).encode(),
+        log="\n".join(lines).encode(errors="replace"),  # names of files need not be UTF-8
         returncode=returncode,
         timed_out=done.timed_out,
         wall_s=done.wall_s,

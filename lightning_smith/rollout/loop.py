@@ -56,6 +56,8 @@ class Episode:
     model_s: float = 0.0
     """Seconds spent waiting for the policy, pauses of the gateway left out."""
     paused_s: float = 0.0
+    workbench_failed: bool = False
+    """Whether it ended because a command could not be run: by what commands did to the workbench, or by the machine."""
 
     @property
     def submitted(self) -> bool:
@@ -160,7 +162,11 @@ class _Conversation:
         if decision.refusal is not None:
             return self.refuse(decision.refusal)
         limit_s = max(0.1, min(self.settings.command_timeout_s, self.left_s()))
-        observation = self.workspace.execute(action.command, limit_s)
+        try:
+            observation = self.workspace.execute(action.command, limit_s)
+        except (UserError, OSError):
+            self.result.workbench_failed = True
+            raise
         text = observation_text(observation, self.settings.observation_chars)
         self.add("user", text, returncode=observation.returncode, timed_out=observation.timed_out)
         return _submits(observation)

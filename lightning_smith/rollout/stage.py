@@ -26,6 +26,10 @@ WALL_FACTOR = 4
 """Tests are bounded in processor time, so that a busy machine does not decide what a patch is worth; their wall clock
 at so many times that."""
 
+MAX_TEST_RUNS = 9
+"""Of one grading: the tests, right code with altered ones, up to four mixed runs and one that confirms (`mixed.py`);
+where the tests could not be run, once more, and without a patch."""
+
 REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
 TESTBED_PYTHON = REPOSITORY / "envs/testbed/.venv/bin/python"
 SMITH_PYTHON = REPOSITORY / "envs/smith/.venv/bin/python"
@@ -89,7 +93,7 @@ class AgentSettings:
     @property
     def deadline_s(self) -> int:
         """When the controller ends a rollout: what agent and grading may take, and a minute for everything else."""
-        return int(self.rollout_timeout_s + WALL_FACTOR * self.grading_timeout_s + 60)
+        return int(self.rollout_timeout_s + MAX_TEST_RUNS * WALL_FACTOR * self.grading_timeout_s + 60)
 
     def instance_message(self, problem_statement: str) -> str:
         """The first message of the user: the statement, whatever it holds, in its place in the template."""

@@ -15,6 +15,8 @@ from lightning_smith.rollout.invocations import Call, Script, Words, read_script
 
 _MAX_NESTING = 8
 """Scripts inside of scripts; a deeper one is opaque."""
+_MAX_WRAPPERS = 64
+"""Programs that start one another in the words of one call; what comes after them is opaque."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh", "ash"})
@@ -99,15 +101,15 @@ class _Unwrapper:
         for call in script.calls:
             self.call(call, nesting)
 
-    def call(self, call: Call, nesting: int) -> None:
+    def call(self, call: Call, nesting: int, wrappers: int = 0) -> None:
         if call.name in self.found.functions:
             return
         self.found.calls.append(call)
         for words in _wrapped(call):
-            if words and words[0] is None:
+            if words and (words[0] is None or wrappers >= _MAX_WRAPPERS):
                 self.found.opaque += 1
             elif words:
-                self.call(replace(call, words=words, writes=(), reads=()), nesting)
+                self.call(replace(call, words=words, writes=(), reads=()), nesting, wrappers + 1)
         for path, text in _written(call):
             self.files[path] = text
         for text in (*_scripts(call), *self.files_run(call)):

@@ -26,7 +26,7 @@ from lightning_smith.rollout.bwrap import ResourceLimits
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore, TestRun
-from lightning_smith.rollout.grading import GraderError, decide, run_tests
+from lightning_smith.rollout.grading import grade
 from lightning_smith.rollout.guard import Decision
 from lightning_smith.rollout.outcome import Ending, Outcome, PatchState, decide_outcome, reward_of
 from lightning_smith.rollout.scratch import Scratch
@@ -117,22 +117,18 @@ class Attacker:
 
     def grade(self, patch: bytes) -> Outcome:
         """Outcome of a patch."""
-        try:
-            with Scratch() as folder:
-                run = run_tests(
-                    TASK,
-                    self.kind.image,
-                    patch,
-                    self.store,
-                    self.kind.sandbox,
-                    timeout_s=self.timeout_s,
-                    audit=Audit(folder / "audit", self.audit_share),
-                )
-        except GraderError as error:
-            self.log = str(error)
-            return Outcome.GRADER_ERROR
-        self.log = run.log.decode("utf-8", "replace")[-2000:]
-        return decide(TASK, run)
+        with Scratch() as folder:
+            graded = grade(
+                TASK,
+                self.kind.image,
+                patch,
+                self.store,
+                self.kind.sandbox,
+                timeout_s=self.timeout_s,
+                audit=Audit(folder / "audit", self.audit_share),
+            )
+        self.log = graded.run.log.decode("utf-8", "replace")[-2000:] if graded.run else str(graded.error)
+        return graded.outcome
 
 
 def _limits(kind: Kind, attack: Attack) -> ResourceLimits:

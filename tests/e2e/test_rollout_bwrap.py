@@ -26,6 +26,7 @@ from lightning_smith.errors import UserError
 from lightning_smith.images.git import git
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout import agent as agent_module
+from lightning_smith.rollout import grading as grading_module
 from lightning_smith.rollout import loop as loop_module
 from lightning_smith.rollout.agent import Agent, Request, Rollout, Stage, open_stage, run_rollout
 from lightning_smith.rollout.bwrap import (
@@ -527,7 +528,7 @@ def test_an_error_of_the_harness_keeps_patch_turns_and_trajectory(
     patches: list[str] = []
     at_the_reply = "the harness failed at the last reply: ValueError: cannot be read"
     assert roll(loop_module, "observation_text", "ls") == (Outcome.SOLVED, at_the_reply)
-    assert roll(agent_module, "run_tests", "ls") == (Outcome.GRADER_ERROR, "ValueError: cannot be read")
+    assert roll(grading_module, "run_tests", "ls") == (Outcome.GRADER_ERROR, "ValueError: cannot be read")
     assert roll(BwrapWorkspace, "diff", "ls") == (Outcome.UNSOLVED, "ValueError: cannot be read")
     assert all(tiny_image.FIXED_LINE in patch for patch in patches[:2]) and patches[2] == ""
     # A policy that cannot be asked any more is no verdict, but what it did is in the trajectory.

@@ -351,3 +351,9 @@ def test_real_commands_that_break_the_rules_are_refused() -> None:
     rows = [row for row in real_commands() if row["expected"] in set(Kind)]
     assert len(rows) >= 50
     assert [row for row in rows if kind_of(row["command"]) != row["expected"]] == []
+
+
+def test_programs_that_start_one_another_without_end_are_opaque():
+    assert inspect("nice " * 60 + "git log").refusal is not None
+    decision = inspect("env " * 20_000 + "git log")
+    assert decision.refusal is None and decision.opaque == 1
