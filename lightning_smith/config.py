@@ -74,6 +74,12 @@ def check_references(config: dict[str, Any]) -> None:
                     )
         if recipe["router_replay"] and policies[recipe["policy"]]["kind"] != "moe":
             raise UserError(f"{where}.router_replay needs a policy of kind moe, not {recipe['policy']}")
+        compared = [other for other in active_recipes(config).values() if other["policy"] == recipe["policy"]]
+        if recipe["evaluate"] and not any(0 in other["evaluate"] for other in compared):
+            raise UserError(
+                f"{where}.evaluate={recipe['evaluate']} has nothing to compare with: add 0, policy {recipe['policy']} "
+                "before training"
+            )
         parsed = parse_recipe(name, recipe_settings(config, name))
         if config["backends"]["trainer"] == "torch":
             refuse_torch_lacks(name, parsed)
