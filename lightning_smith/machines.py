@@ -11,7 +11,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -107,6 +107,8 @@ class Request:
     """What is brought from machine to machine: the folders of data and results."""
     exports: str
     """The folder of exported checkpoints, which predictions read."""
+    sums: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By target: the files that it still has to make of a rule with wildcards."""
     with_docker: str = "k8s"
     """Profile of what needs Docker alone: the miniature's where every stage runs on one machine."""
 
@@ -172,7 +174,7 @@ def steps_of(jobs: Sequence[PlannedJob], request: Request) -> list[str]:
         machines = {job.machine for job in mine} & {"A", "B", "docker", "laptop"}
         where = MACHINES["A" if "A" in machines else min(machines)][0]
         last = phase.level == order[-1].level
-        targets = request.targets if last else _boundary(jobs, phases, phase)
+        targets = request.targets if last else _boundary(jobs, phases, phase, request.sums)
         if not targets:
             continue
         command = ["uv", "run", "snakemake", "--profile", phase.profile, *request.flags, "--", *targets]
@@ -216,8 +218,16 @@ def _phases(jobs: Sequence[PlannedJob], with_docker: str) -> list[_Phase]:
     return [phase(place) for place in range(len(jobs))]
 
 
-def _boundary(jobs: Sequence[PlannedJob], phases: Sequence[_Phase], phase: _Phase) -> tuple[str, ...]:
-    """Targets of a phase: the last jobs of it that a later phase waits for, by rule, or by file where it has many."""
+def _boundary(
+    jobs: Sequence[PlannedJob],
+    phases: Sequence[_Phase],
+    phase: _Phase,
+    sums: Mapping[str, frozenset[str]],
+) -> list[str]:
+    """Targets of a phase: the last jobs of it that a later phase waits for, by rule, or by file where it has many.
+
+    Files that are all that one of `sums` has to make are named by that.
+    """
     wanted = {
         place
         for job, its in zip(jobs, phases, strict=True)
@@ -232,9 +242,8 @@ def _boundary(jobs: Sequence[PlannedJob], phases: Sequence[_Phase], phase: _Phas
         implied.update(before)
         waiting += before
     last = [jobs[place] for place in sorted(wanted - implied)]
-    targets = [PUBLIC.get(job.rule, job.outputs[0]) if job.repeated else job.rule for job in last]
-    return tuple(dict.fromkeys(targets))
-
-
-PUBLIC = {"export_checkpoint": "export_checkpoints"}
-"""Targets that have all outputs of a rule with wildcards."""
+    targets = dict.fromkeys(job.outputs[0] if job.repeated else job.rule for job in last)
+    for name, files in sums.items():
+        if files and files <= set(targets):
+            targets = dict.fromkeys(name if target in files else target for target in targets)
+    return list(targets)

@@ -112,6 +112,11 @@ def task_images(role):
     return lambda wildcards: manifests_of("release" if role == "train" else "verified")
 
 
+def table_of_images(name):
+    """The table of a data set's pulled images: a plan shows it before it can know which images there are."""
+    return [f"{DATA}/images_{name}.tsv"] if PULLED else []
+
+
 def policy_of(recipe):
     """The policy's section of the configuration; refuses a recipe that is not configured."""
     with exit_on_user_error():

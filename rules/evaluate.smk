@@ -31,6 +31,7 @@ rule predict:
         export=export_at,
         tasks=EVALUATION_SET,
         images=task_images("heldout"),
+        table=table_of_images("verified"),
         environments=ROLLOUT_ENVIRONMENTS,
     output:
         run=f"{EVALUATION}/run.json",
@@ -70,8 +71,7 @@ rule predict:
         " --samples {params.samples} --seed {params.seed} --recipe {wildcards.recipe} --step {wildcards.step}"
         " --model {params.model:q} {params.manifest:q} --model-name {params.policy} --dtype {params.dtype} --context {params.context}"
         " --temperature {params.temperature} --workspace {params.workspace} --images {params.work}/images {params.manifests} --settings {params.agent:q}"
-        " --work {params.work}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {params.logs}/predict/{wildcards.recipe}_{wildcards.step}"
-        " --out {params.out:q} 2>&1 | tee -i {log:q}"
+        " --work {params.work}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {params.logs}/predict/{wildcards.recipe}_{wildcards.step} --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 
 rule grade:
@@ -112,6 +112,7 @@ rule grade_control:
     input:
         tasks=EVALUATION_SET,
         images=GRADED_IMAGES,
+        table=table_of_images("verified"),
         environments=GRADE_ENVIRONMENTS,
     output:
         f"{RESULTS}/eval/control_{{kind}}.json",
@@ -136,8 +137,7 @@ rule grade_control:
     shell:
         "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
         " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
-        " --control {wildcards.kind} --instances {params.instances} --seed {params.seed} --out {output:q}"
-        " 2>&1 | tee -i {log:q}"
+        " --control {wildcards.kind} --instances {params.instances} --seed {params.seed} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule evaluate_verified:

@@ -53,6 +53,7 @@ rule filter_branch:
         shards=RAW,
         previous=rules.filter_statement.output,
         branches=branches_of_images,
+        images=table_of_images("release"),
     output:
         decisions=f"{DATA}/filters/branch.tsv",
         readings=f"{DATA}/branch_readings.json",

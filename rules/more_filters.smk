@@ -77,6 +77,4 @@ rule prepare_data:
     input:
         rules.collect_candidates.output,
         rules.describe_data.output,
-        # So that a plan shows the images before it can know which.
-        f"{DATA}/images_release.tsv" if PULLED else [],
     localrule: True

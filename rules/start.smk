@@ -36,6 +36,13 @@ def hold_folder_and_check_machine():
         ),
         (DATA, RESULTS),
         f"{WORK}/export",
+        {
+            "export_checkpoints": frozenset(
+                file
+                for file in rules.export_checkpoints.input
+                if not Path(file).exists()
+            )
+        },
         "mini" if "laptop" in MAPPED_MACHINES.values() else "k8s",
     )
     with exit_on_user_error():

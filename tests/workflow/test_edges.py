@@ -66,11 +66,12 @@ def test_images_lead_to_branches_and_to_every_stage_that_runs_in_them(checkout: 
     assert ("agent_layer", "prepare_image") in edges
 
 
-def test_a_fresh_clone_plans_the_look_at_what_images_there_are(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("target", "sets"), [("prepare_data", 1), ("probe", 1), ("evaluate_verified", 2)])
+def test_a_fresh_clone_plans_its_images_before_it_knows_which(tmp_path: Path, target: str, sets: int) -> None:
     clone = copy_checkout(tmp_path / "repo")
-    code, said = dry_run(*K8S, "--quiet", "rules", "--", "prepare_data", cwd=clone, log=tmp_path / "log")
+    code, said = dry_run(*K8S, "--quiet", "rules", "--", target, cwd=clone, log=tmp_path / "log")
     assert code == 0, said[-2000:]
-    assert jobs_of(said).items() >= {"list_image_names": 1, "images_table": 1}.items()
+    assert jobs_of(said).items() >= {"list_image_names": sets, "images_table": sets}.items()
 
 
 def test_preparation_that_no_plan_shows_yet_is_refused_before_the_download(tmp_path: Path) -> None:

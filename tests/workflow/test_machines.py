@@ -102,3 +102,8 @@ def test_the_configuration_is_a_part_of_the_command(clone: Path, target: str) ->
     error = refusal(clone, "--profile", "mini", *files, "--config", "probe={tasks: 3}", "--", target)
     command = f"--profile mini {' '.join(files)} --config 'probe={{tasks: 3}}' -- {target}`"
     assert f"on a machine with Docker: run `uv run snakemake {command}" in error
+
+
+def test_one_evaluation_asks_for_its_own_checkpoint_alone(clone: Path) -> None:
+    error = refusal(clone, "--", "results/eval/moe/step_64/counts.json")
+    assert "run `uv run snakemake --profile b200 -- results/export/moe/step_64.json`" in error
