@@ -53,7 +53,7 @@ def refuse_command_line(config: Iterable[str], configfiles: Iterable[Path], fold
                 f"--config {entry} begins with no key: write one of config.yaml, as in --config probe=..."
             )
     for file in configfiles:
-        _refuse_configfile(file)
+        read_configfile(file)
     if folder and folder.is_dir() and not os.access(folder, os.W_OK):
         raise UserError(
             f"the folder {folder.resolve()} cannot be written: make it writable, or run the workflow in a copy of "
@@ -61,8 +61,8 @@ def refuse_command_line(config: Iterable[str], configfiles: Iterable[Path], fold
         )
 
 
-def _refuse_configfile(file: Path) -> None:
-    """Raise UserError for a configuration file that is absent, no YAML, or no mapping."""
+def read_configfile(file: Path) -> dict[str, Any]:
+    """Return a file of --configfile as it is written; UserError if it is absent, no YAML, or no mapping."""
     if not file.exists():
         hint = (
             "correct its name"
@@ -84,6 +84,7 @@ def _refuse_configfile(file: Path) -> None:
         raise UserError(
             f"the configuration file {file} has no keys: write it as config/mini.yaml is, `KEY: VALUE` in each line"
         )
+    return content
 
 
 def _place_of(error: yaml.YAMLError) -> str:

@@ -19,9 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from lightning_smith.arguments import whole
+from lightning_smith.command_line import read_configfile
 from lightning_smith.errors import UserError, exit_without_reader, run_script
 from lightning_smith.files import read_jsonl
 from lightning_smith.rollout.agent import Request, Rollout, Stage, run_rollout
@@ -112,16 +111,9 @@ def agent_section(overlays: list[Path]) -> dict[str, Any]:
     """The section `agent` of config.yaml with that of each overlay laid over it."""
     section: dict[str, Any] = {}
     for path in (REPOSITORY / "config.yaml", *overlays):
-        try:
-            values = yaml.safe_load(path.read_text())
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise UserError(f"{path} cannot be read as YAML: {error}") from None
-        values = values or {}
-        part = values.get("agent") or {} if isinstance(values, dict) else None
+        part = read_configfile(path).get("agent") or {}
         if not isinstance(part, dict):
-            raise UserError(
-                f"{path} is no configuration: it must be a mapping, and its key `agent` one as well"
-            )
+            raise UserError(f"{path} is no configuration: its key `agent` must have keys of its own")
         section |= part
     return section
 

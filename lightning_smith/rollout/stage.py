@@ -174,7 +174,9 @@ _TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 def _from_dict[T](kind: type[T], values: Mapping[str, Any], name: str) -> T:
     known = {part.name: part for part in fields(kind)}  # pyright: ignore[reportArgumentType]
     if unknown := sorted(set(values) - set(known)):
-        raise UserError(f"{name} settings have an unknown key {unknown[0]!r}")
+        raise UserError(
+            f"{name} settings have an unknown key {unknown[0]!r}: the keys are {', '.join(known)}"
+        )
     try:
         return kind(**values)
     except TypeError as error:
