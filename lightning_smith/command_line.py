@@ -54,7 +54,12 @@ def refuse_command_line(config: Iterable[str], configfiles: Iterable[Path], fold
             )
     for file in configfiles:
         read_configfile(file)
-    if folder and folder.is_dir() and not os.access(folder, os.W_OK):
+    if folder and not (folder / "Snakefile").is_file():
+        raise UserError(
+            f"--directory {folder} is no checkout of this repository, where a run finds its scripts: leave --directory "
+            "out, and say with --config 'dirs={data: DATA, work: WORK, results: RESULTS}' where files go"
+        )
+    if folder and not os.access(folder, os.W_OK):
         raise UserError(
             f"the folder {folder.resolve()} cannot be written: make it writable, or run the workflow in a copy of "
             "your own"

@@ -123,6 +123,8 @@ def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
         legal = _did_you_mean(path[1], known)
         said = "there is no such recipe" if legal else said
         legal = legal or "a recipe of your own has every key that those of config.yaml have"
+    elif error.validator == "pattern":
+        said, legal = f"{error.instance!r} is refused", error.schema.get("description", legal)
     elif isinstance(error.instance, str) and _EXPONENT.fullmatch(error.instance):
         number = _EXPONENT.sub(r"\1.0e\2", error.instance)
         legal = f"write {number}, since YAML reads a number with an exponent only if it has a point"

@@ -59,7 +59,13 @@ def test_what_snakemake_answers_with_a_traceback_is_refused(
 
 def test_files_that_exist_and_nested_values_pass(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("probe: {tasks: 3}\n")
+    (tmp_path / "Snakefile").touch()
     refuse_command_line(["probe={tasks: 3}"], [tmp_path / "x.yaml"], tmp_path)
+
+
+def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"--directory {tmp_path} is no checkout .*: leave --directory out"):
+        refuse_command_line([], [], tmp_path)
 
 
 @pytest.mark.parametrize(

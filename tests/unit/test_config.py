@@ -32,6 +32,15 @@ ROOT = Path(__file__).parents[2]
             "1e-1",
             "probe.temperature: '1e-1' is not of type 'number' (write 1.0e-1, since",
         ),
+        ("dirs", "work", "/scratch/work", "dirs.work: '/scratch/work' is refused (write a path below the"),
+        (
+            "release",
+            "revision",
+            "main",
+            "release.revision: 'main' is refused (write the 40 hexadecimal digits",
+        ),
+        ("images", "mirror", "https://a.b", "images.mirror: 'https://a.b' is refused (write host[:port]"),
+        ("recipes", "Mine", None, "recipes: 'Mine' is refused (write a lower-case letter, then"),
         ("probe", "colour", "red", "probe.colour: there is no such key (config.yaml says what is legal)"),
     ],
 )
