@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -109,6 +110,7 @@ def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
+    _refuse_foreign_values(config, ())
     error = best_match(Draft202012Validator(schema).iter_errors(config))
     if error is None:
         return
@@ -129,6 +131,23 @@ def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
         number = _EXPONENT.sub(r"\1.0e\2", error.instance)
         legal = f"write {number}, since YAML reads a number with an exponent only if it has a point"
     raise UserError(f"configuration key {'.'.join(path) or '(top level)'}: {said} ({legal})")
+
+
+def _refuse_foreign_values(value: Any, path: tuple[str, ...]) -> None:
+    """Raise UserError for what YAML has and JSON has not, so that no schema speaks of it: other keys than text, NaN."""
+    if isinstance(value, float) and math.isnan(value):
+        raise UserError(f"configuration key {'.'.join(path)}: it is not a number (config.yaml says what is legal)")
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise UserError(
+                    f"configuration key {'.'.join((*path, str(key)))}: YAML reads the key {key!r} as no text "
+                    f"(write \"{key}\", in quotes)"
+                )
+            _refuse_foreign_values(inner, (*path, key))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            _refuse_foreign_values(inner, (*path, str(number)))
 
 
 _EXPONENT = re.compile(r"([-+]?[0-9]+)[eE]([-+]?[0-9]+)")

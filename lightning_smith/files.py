@@ -60,7 +60,7 @@ def read_json(path: Path | str) -> Any:
         raise UserError(
             f"{path} does not exist: run the rule that makes it first (uv run snakemake {path})"
         ) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(
             f"{path} is not valid JSON ({error}): delete it and run the same command again"
         ) from None
@@ -90,7 +90,7 @@ def parse_row(line: bytes, path: Path | str, number: int) -> dict[str, Any]:
     """One line of a JSON-lines file; a UserError names file and line if it is no JSON object."""
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if number == 1 and line.startswith(b"PAR1"):
             raise UserError(
                 f"{path} is a Parquet file, and JSON lines are read here: {_AS_JSON_LINES}"

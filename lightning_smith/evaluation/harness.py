@@ -62,8 +62,7 @@ class Execution:
     """One run of an instance's tests.
 
     `log` is what the eval script printed, stdout and stderr in their order; with `applied` False it is what
-    the last attempt to apply the patch printed, and no test ran. `ours` is the verdict of the grader of
-    training.
+    the last attempt to apply the patch printed, and no test ran.
     """
 
     log: bytes
@@ -211,7 +210,7 @@ class OfficialRun:
         """Leave what the official runner needs to judge this run's logs again."""
         from swebench.harness.constants import LOG_RUN_METADATA
 
-        run = Path("logs/run_evaluation") / self.run_id
+        run = Path(RUNS) / self.run_id
         # In ASCII: swebench splits lines at every character that Unicode calls a line's end.
         rows = "".join(json.dumps(task) + "\n" for task in self._tasks.values())
         write_atomic(self.folder / run / "tasks.jsonl", rows)

@@ -80,9 +80,10 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
 def test_reading_what_is_not_there_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         read_json(tmp_path / "no.json")
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(UserError, match=r"bad\.json is not valid JSON"):
-        read_json(tmp_path / "bad.json")
+    for text in ("{", "[" * 100_000):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(UserError, match=r"bad\.json is not valid JSON"):
+            read_json(tmp_path / "bad.json")
 
 
 def test_hashes_are_those_of_the_standard_tools(tmp_path: Path) -> None:

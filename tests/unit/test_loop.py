@@ -488,6 +488,7 @@ def test_tasks_are_found_by_id(tmp_path: Path) -> None:
         ({"problem_statement": ["It is slow."]}, "line 1 is not a SWE-smith row .*where text is wanted"),
         ({"FAIL_TO_PASS": '"t.py::a"'}, "line 1 is not a SWE-smith row .*no list of strings"),
         ({"PASS_TO_PASS": '{"t.py::a": 1}'}, "line 1 is not a SWE-smith row .*no list of strings"),
+        ({"PASS_TO_PASS": "[" * 5000}, "line 1 is not a SWE-smith row .*no list of strings"),
         ({"PASS_TO_PASS": {"t.py::a": 1}}, "line 1 is not a SWE-smith row .*no list of strings"),
         ({"image_name": "x", "instance_id": "../up"}, "no name of a folder"),
     ],
