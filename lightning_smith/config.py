@@ -136,13 +136,15 @@ def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
 def _refuse_foreign_values(value: Any, path: tuple[str, ...]) -> None:
     """Raise UserError for what YAML has and JSON has not, so that no schema speaks of it: other keys than text, NaN."""
     if isinstance(value, float) and math.isnan(value):
-        raise UserError(f"configuration key {'.'.join(path)}: it is not a number (config.yaml says what is legal)")
+        raise UserError(
+            f"configuration key {'.'.join(path)}: it is not a number (config.yaml says what is legal)"
+        )
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise UserError(
                     f"configuration key {'.'.join((*path, str(key)))}: YAML reads the key {key!r} as no text "
-                    f"(write \"{key}\", in quotes)"
+                    f'(write "{key}", in quotes)'
                 )
             _refuse_foreign_values(inner, (*path, key))
     elif isinstance(value, list):

@@ -42,8 +42,13 @@ ROOT = Path(__file__).parents[2]
         ("images", "mirror", "https://a.b", "images.mirror: 'https://a.b' is refused (write host[:port]"),
         ("recipes", "Mine", None, "recipes: 'Mine' is refused (write a lower-case letter, then"),
         ("agent", "audit_share", float("nan"), "agent.audit_share: it is not a number"),
-        ("evaluation", "temperature", float("inf"), "evaluation.temperature: inf is greater than the maximum"),
-        ("probe", True, 3, "probe.True: YAML reads the key True as no text (write \"True\", in quotes)"),
+        (
+            "evaluation",
+            "temperature",
+            float("inf"),
+            "evaluation.temperature: inf is greater than the maximum",
+        ),
+        ("probe", True, 3, 'probe.True: YAML reads the key True as no text (write "True", in quotes)'),
         ("probe", "colour", "red", "probe.colour: there is no such key (config.yaml says what is legal)"),
     ],
 )
