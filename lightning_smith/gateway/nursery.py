@@ -24,6 +24,7 @@ import importlib
 import io
 import itertools
 import json
+import logging
 import os
 import random
 import signal
@@ -51,6 +52,9 @@ _MESSAGE_BYTES = 65_536
 
 _EVERY_NAME = "*"
 """Stands for all variables: who lists an environment may read any of them."""
+
+_READ_AT_START = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "OMP_")
+"""Beginnings of the names that interpreter and libraries read once, without anybody seeing it."""
 
 _STOCK_WORKER = (
     "import sys; from agentlightning.controller.local_reconciler import _run_local_reconciler_worker; "
@@ -178,6 +182,8 @@ class _State:
     """Those under which the agent was imported."""
     read: set[str] = field(default_factory=set)
     """Names of the ones that its import read."""
+    written: dict[str, str | None] = field(default_factory=dict)
+    """Those that its import set, None if it removed them."""
     threads: bool = False
     """Whether it started threads."""
 
@@ -185,7 +191,10 @@ class _State:
         """Whether the agent, imported under these variables, would be what it is here."""
         if self.threads or _EVERY_NAME in self.read:
             return False
-        return all(self.variables.get(name) == variables.get(name) for name in self.read)
+        names = self.read | {
+            name for name in {*self.variables, *variables} if name.startswith(_READ_AT_START)
+        }
+        return all(self.variables.get(name) == variables.get(name) for name in names)
 
 
 def _live(controller: socket.socket) -> _Request:
@@ -261,8 +270,9 @@ def _prepare(state: _State, agent_class: str, cwd: str, variables: int) -> str:
     _be_the_program(agent_class)
     if agent_class:
         threads = threading.active_count()
-        with exit_on_user_error(), _recorded_reads() as state.read:
+        with exit_on_user_error(), _recorded_uses() as (state.read, written):
             importlib.import_module(agent_class.rpartition(":" if ":" in agent_class else ".")[0])
+        state.written = {name: os.environ.get(name) for name in written}
         state.threads = threading.active_count() > threads
     sys.stdout.flush()
     sys.stderr.flush()
@@ -283,24 +293,31 @@ def _be_the_program(agent_class: str) -> None:
 
 
 @contextlib.contextmanager
-def _recorded_reads() -> Iterator[set[str]]:
-    """Names of the variables that are read meanwhile, set or not; `_EVERY_NAME` if they are listed."""
-    kind, names = type(os.environ), set[str]()
-    get, each = kind.__getitem__, kind.__iter__
+def _recorded_uses() -> Iterator[tuple[set[str], set[str]]]:
+    """Names of the variables that are read meanwhile, set or not (`_EVERY_NAME` if they are listed), and written."""
+    kind, read, written = type(os.environ), set[str](), set[str]()
+    usual = {name: getattr(kind, name) for name in ("__getitem__", "__iter__", "__setitem__", "__delitem__")}
 
-    def recording_get(self: Any, key: str) -> str:
-        names.add(key)
-        return get(self, key)
+    def recording(method: str, note: Callable[..., None]) -> Callable[..., Any]:
+        def record(self: Any, *arguments: Any) -> Any:
+            note(*arguments)
+            return usual[method](self, *arguments)
 
-    def recording_each(self: Any) -> Iterator[str]:
-        names.add(_EVERY_NAME)
-        return each(self)
+        return record
 
-    kind.__getitem__, kind.__iter__ = recording_get, recording_each
+    notes: dict[str, Callable[..., None]] = {
+        "__getitem__": lambda key: read.add(os.fsdecode(key)),  # environb has the same class, and bytes
+        "__iter__": lambda: read.add(_EVERY_NAME),
+        "__setitem__": lambda key, value: written.add(os.fsdecode(key)),
+        "__delitem__": lambda key: written.add(os.fsdecode(key)),
+    }
+    for name, note in notes.items():
+        setattr(kind, name, recording(name, note))
     try:
-        yield names
+        yield read, written
     finally:
-        kind.__getitem__, kind.__iter__ = get, each
+        for name, method in usual.items():
+            setattr(kind, name, method)
 
 
 def _kill_rollout(pid: int) -> None:
@@ -341,6 +358,11 @@ def _run_rollout(request: _Request) -> int:
             signal.signal(number, usual)
     os.environ.clear()
     os.environ.update(variables)
+    for name, value in request.nursery.written.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
     _be_the_program(request.agent_class)
     if numpy := sys.modules.get("numpy"):  # Python's own generator is seeded anew in every fork
         numpy.random.seed(random.SystemRandom().getrandbits(32))
@@ -350,8 +372,10 @@ def _run_rollout(request: _Request) -> int:
 def _close_files() -> None:
     """Close what a rollout has left open, what writes into another file first.
 
-    The interpreter's end collects no module of before the freezing, nor the files that are only open there.
+    The interpreter's end collects no module of before the freezing, nor the files that are only open there. Handlers of
+    logging come before their files: what they have kept back is written now.
     """
+    logging.shutdown()
     c_buffers = (io.BufferedWriter, io.BufferedReader, io.BufferedRandom, io.BufferedRWPair)
     layers: list[list[Any]] = [[], [], [], []]
     for found in gc.get_objects():  # none of before the freezing

@@ -4,6 +4,7 @@ import asyncio
 import atexit
 import json
 import logging
+import logging.handlers
 import multiprocessing
 import os
 import random
@@ -15,6 +16,10 @@ import weakref
 from pathlib import Path
 
 KEPT = []
+
+os.environ["OF_THE_IMPORT"] = "set"
+os.environ["OF_BOTH"] = "the import's"
+os.environ.pop("TAKEN_AWAY", None)
 
 
 def square(number):
@@ -84,6 +89,12 @@ class Agent:
             file.write("its own line\n")
         self.say(found)
 
+    def remembers(self):
+        """Log lines that are written at the end alone."""
+        target = logging.FileHandler(self.file)
+        logging.root.addHandler(logging.handlers.MemoryHandler(10, target=target))
+        logging.getLogger("agent").warning("what was kept back")
+
     def is_a_program(self):
         main = sys.modules["__main__"]
         opened = sorted(Path("/proc/self/fd").iterdir())
@@ -97,6 +108,7 @@ class Agent:
                 "leads": os.getpid() == os.getpgid(0) == os.getsid(0),
                 "folder": str(Path.cwd()),
                 "threads": threading.active_count(),
+                "import": [os.environ.get(name) for name in ("OF_THE_IMPORT", "OF_BOTH", "TAKEN_AWAY")],
             }
         )
 

@@ -41,6 +41,7 @@ ENDINGS = {
     "handlers": 7,
     "buffers": None,
     "logs": None,
+    "remembers": None,
     "is_a_program": None,
     "has_children": None,
     "has_variables": None,
@@ -53,7 +54,11 @@ VARIABLES = {
     "OF_THE_AGENT": "x y='z'",
     "OF_NOBODY": "1",
     "BEATING": "1",
+    "TAKEN_AWAY": "by the agent's import",
 }
+
+ENV_MAP = {"KIND": "input.kind", "OF_BOTH": "the rollout's"}
+"""Variables of every rollout; the agent's import sets the second anew."""
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +135,7 @@ def run(
                 "input": {"kind": kind},
                 "config": {
                     "timeout_seconds": 120,
-                    "local": {"agent_class": agent, "env_map": {"KIND": "input.kind", "FACTS": str(folder)}},
+                    "local": {"agent_class": agent, "env_map": ENV_MAP | {"FACTS": str(folder)}},
                 },
             }
             for id_, kind in ids.items()
@@ -178,7 +183,7 @@ def test_a_rollout_is_what_the_stock_controller_makes_of_it(
 ) -> None:
     """The agent imported by each rollout, or once."""
     folder = tmp_path / "same"
-    options = ["+variables=[OF_THE_AGENT]", *([f"+agent={agent}"] if agent else [])]
+    options = ["+variables=[OF_THE_AGENT,TAKEN_AWAY]", *([f"+agent={agent}"] if agent else [])]
     with controller(folder, *command(gateway, RUNNER, "-", *options)):
         found = run(
             gateway,
@@ -193,17 +198,20 @@ def test_a_rollout_is_what_the_stock_controller_makes_of_it(
     here, there = json.loads(facts(folder)["is_a_program"]), json.loads(stock["is_a_program"])
     assert here.pop("folder") == str(folder) and there.pop("folder").endswith("/same")
     assert here.pop("argv") == ["-c", agent or "foreign_agent:Agent"] and there.pop("argv")[0] == "-c"
-    assert here == there
+    assert here == there and here["import"] == ["set", "the import's", None]
     assert facts(folder) | {"is_a_program": ""} == stock | {"is_a_program": ""}
     assert facts(folder)["logs.opened"] == "its own line\n" and facts(folder)["logs.log"] == "what it did\n"
+    assert facts(folder)["remembers"] == "what was kept back\n"
     variables = json.loads((folder / "has_variables").read_text())
     assert {name: variables.get(name) for name in VARIABLES} == {
         **VARIABLES,
         "OF_NOBODY": None,
         "BEATING": None,
+        "TAKEN_AWAY": None,
     }
     said = (folder / "output").read_text()
     assert said.count("Variables that rollouts do not get") == 1 and "'OF_NOBODY'" in said and KEY not in said
+    assert "import it anew" not in said, "its rollouts are forks of the import"
     assert KEY not in json.dumps(variables)
 
 
