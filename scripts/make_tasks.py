@@ -43,14 +43,14 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--role", choices=["train", "heldout"], help="only the packages of this role")
     parser.add_argument("--packages", help="only these packages, separated by commas")
     parser.add_argument(
-        "--train-tries", type=whole(1), default=limits.train, help="bugs tried a train package"
+        "--train-tries", type=whole(0), default=limits.train, help="bugs tried a train package"
     )
     parser.add_argument(
-        "--heldout-tries", type=whole(1), default=limits.heldout, help="bugs tried a held-out package"
+        "--heldout-tries", type=whole(0), default=limits.heldout, help="bugs tried a held-out package"
     )
     parser.add_argument(
         "--whole-suite-tries",
-        type=whole(1),
+        type=whole(0),
         default=limits.whole_suite,
         help="bugs tried with more than 200 tests",
     )

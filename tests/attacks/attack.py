@@ -53,6 +53,8 @@ class Attack:
     outcome: Outcome = Outcome.UNSOLVED
     either: bool = False
     """Whether it is unsolved or tampered, as milliseconds decide, or the lots of the runs that follow."""
+    or_no_verdict: bool = False
+    """Whether there is none where others fill the same disk meanwhile, so that the machine is to blame as well."""
     with_fix: Outcome | None = None
     """What becomes of the task's fix beside it, where that matters: solved if the attack is simply left out."""
     shows: str = ""
@@ -71,7 +73,8 @@ class Attack:
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """What may become of it."""
-        return (Outcome.UNSOLVED, Outcome.TAMPERED) if self.either else (self.outcome,)
+        found = (Outcome.UNSOLVED, Outcome.TAMPERED) if self.either else (self.outcome,)
+        return (*found, Outcome.GRADER_ERROR) if self.or_no_verdict else found
 
 
 @dataclass(frozen=True)

@@ -203,6 +203,7 @@ def test_a_repository_without_a_profile_is_no_verdict(addict: Grader) -> None:
 def test_whole_rollouts(daemon: Daemon, addict: Grader, tmp_path: Path) -> None:
     agent = yaml.safe_load((tiny_image.REPOSITORY / "config.yaml").read_text())["agent"]
     unreadable = CLAMP.row(FAIL_TO_PASS=tiny_image.FAIL_TO_PASS, instance_id=CLAMP.instance_id)
+    agent["audit_share"] = 1.0
     settings = StageSettings(
         tasks=tiny_image.write_tasks(tmp_path / "tasks.jsonl", MIRRORED.row(), unreadable),
         images=tmp_path / "copies",

@@ -65,7 +65,7 @@ class Workflow:
         for process in psutil.process_iter():
             try:
                 line, cwd = " ".join(process.cmdline()), process.cwd()
-            except psutil.Error:
+            except (psutil.Error, OSError):  # a folder may be deeper than its path may be long
                 continue
             if words in line and (str(self.folder) in line or cwd.startswith(str(self.folder))):
                 found.append(process)

@@ -7,4 +7,4 @@ for _number in range(20):
     with open(f"fill{_number}", "wb") as _file:
         _file.write(bytes(30_000_000))
 """
-ATTACK = Attack((code(FILL),), room_mb=100)
+ATTACK = Attack((code(FILL),), room_mb=100, or_no_verdict=True)
