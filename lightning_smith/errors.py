@@ -7,12 +7,19 @@ import errno
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 
 class UserError(Exception):
     """One sentence that names the file, row, host or service at fault and the remedy."""
+
+
+def unforeseen(error: Exception) -> str:
+    """Return an error that no sentence was written for as a record's text; its traceback goes to standard error."""
+    traceback.print_exception(error)
+    return f"{type(error).__name__}: {error}"
 
 
 RESUMABLE = "interrupted: run the same command again and it goes on from what had finished"

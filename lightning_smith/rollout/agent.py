@@ -20,13 +20,12 @@ import hashlib
 import os
 import secrets
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lightning_smith.errors import UserError
+from lightning_smith.errors import UserError, unforeseen
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model, encodable
@@ -52,8 +51,8 @@ from lightning_smith.rollout.trajectory import trajectory, trajectory_path, writ
 from lightning_smith.rollout.workspace import Workspace
 
 _OUTPUT_BYTES_PER_CHARACTER = 4
-_CONTROL_TIMEOUT_S = 60.0
 """The most that UTF-8 takes, so that what the workspace keeps of an output always fills an observation."""
+_CONTROL_TIMEOUT_S = 60.0
 
 
 class Stage:
@@ -169,19 +168,13 @@ def run_rollout(
     except UserError as error:
         _fail(rollout, str(error))
     except Exception as error:
-        _fail(rollout, _unforeseen(error))
+        _fail(rollout, unforeseen(error))
     _stop_clock(rollout, started_s)
     try:
         _write_trajectory(rollout, stage)
     except OSError as error:
         _fail(rollout, f"the trajectory cannot be written: {error}")
     return rollout
-
-
-def _unforeseen(error: Exception) -> str:
-    """An error of this harness as a record's text; its traceback goes to the controller's log."""
-    traceback.print_exc()
-    return f"{type(error).__name__}: {error}"
 
 
 def _stop_clock(rollout: Rollout, started_s: float) -> None:
@@ -238,13 +231,14 @@ def _converse(
             image, image.start(task.instance_id), scratch / "rollout", keep_bytes=keep_bytes
         ) as workspace,
     ):
+        has_workbench = functools.partial(_has_workbench, stage, task, image, scratch)
         episode = run_episode(task, workspace, model, settings, on_message=on_message)
-        if episode.workbench_failed and _has_workbench(stage, task, image, scratch):
+        if episode.workbench_failed and has_workbench():
             episode.ending = Ending.LIMIT
             episode.error = f"its commands left a workbench that cannot be used: {episode.error}"
         _keep(rollout, episode)
         if _counts(rollout, settings):
-            _take_patch(rollout, workspace, lambda: _has_workbench(stage, task, image, scratch))
+            _take_patch(rollout, workspace, has_workbench)
             rollout.left_out = workspace.left_out
             named = tuple(map(encodable, workspace.in_submodules[:MAX_NAMED]))
             rollout.record = replace(rollout.record, in_submodules=named)
@@ -277,7 +271,7 @@ def _has_workbench(stage: Stage, task: RolloutTask, image: Revisions, scratch: P
         return False
 
 
-def _take_patch(rollout: Rollout, workspace: Workspace, is_machine_well: Callable[[], bool]) -> None:
+def _take_patch(rollout: Rollout, workspace: Workspace, has_workbench: Callable[[], bool]) -> None:
     try:
         rollout.patch = workspace.diff()
         rollout.patch_state = PatchState.WHOLE if rollout.patch else PatchState.EMPTY
@@ -285,13 +279,13 @@ def _take_patch(rollout: Rollout, workspace: Workspace, is_machine_well: Callabl
         rollout.patch_state = PatchState.REFUSED
         rollout.record = replace(rollout.record, error=str(error))
     except (UserError, OSError) as error:
-        if not is_machine_well():
+        if not has_workbench():
             raise
         rollout.patch_state = PatchState.REFUSED
         rollout.record = replace(rollout.record, error=f"its changes cannot be read: {error}")
     except Exception as error:  # what the commands left is more than this harness can read
         rollout.patch_state = PatchState.REFUSED
-        rollout.record = replace(rollout.record, error=_unforeseen(error))
+        rollout.record = replace(rollout.record, error=unforeseen(error))
 
 
 def _keep(rollout: Rollout, episode: Episode) -> None:

@@ -27,7 +27,6 @@ import hashlib
 import posixpath
 import secrets
 import stat
-import traceback
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -35,7 +34,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
+from lightning_smith.errors import UserError, unforeseen
 from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import EXECUTABLE, REGULAR, TreeFile
@@ -118,9 +117,8 @@ def _tested(
     task, key = tester.task, tester.key(diff)
     try:
         run = store.run(key, partial(tester.test, tester.base, diff))
-        if _claims_all(task, run) and audit is not None and not audit.due(key, hits):
-            return _checked(run)
-        if not (_claims_all(task, run) or _lacks_canary(run)):
+        claims = _claims_all(task, run)
+        if not (claims or _lacks_canary(run)) or (claims and audit is not None and not audit.due(key, hits)):
             return _checked(run)
         # What right code does to altered tests is found out once for a task.
         right = store.run(tester.right_key(tester.units), partial(tester.test_right, tester.units))
@@ -251,14 +249,13 @@ def grade(
         try:
             run = test(diff, store)
         except Exception as failure:
-            _say(failure)
+            _reason(failure)
             run = test(diff, store)
         outcome = decide(task, run)
         wrong = disagreement(task, run) if outcome is Outcome.GRADER_ERROR else None
         return Graded(outcome, run, wrong or run.note or None)
     except Exception as failure:
-        _say(failure)
-        error = str(failure) if isinstance(failure, GraderError) else f"{type(failure).__name__}: {failure}"
+        error = _reason(failure)
         try:
             test(b"", FreshRuns())
         except Exception:
@@ -268,10 +265,9 @@ def grade(
         )
 
 
-def _say(failure: Exception) -> None:
-    """What no sentence was written for goes to the controller's log whole."""
-    if not isinstance(failure, GraderError):
-        traceback.print_exception(failure)
+def _reason(failure: Exception) -> str:
+    """Why the tests could not be run, as a record's text."""
+    return str(failure) if isinstance(failure, GraderError) else unforeseen(failure)
 
 
 def decide(task: RolloutTask, run: TestRun) -> Outcome:

@@ -8,12 +8,11 @@ The same loop, limits and wording serve probe, training and evaluation.
 from __future__ import annotations
 
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lightning_smith.errors import UserError
+from lightning_smith.errors import UserError, unforeseen
 from lightning_smith.rollout.actions import Action, FormatError, parse_action
 from lightning_smith.rollout.chat import ContextOverflowError, Message, Model, ModelError, Reply, encodable
 from lightning_smith.rollout.guard import Refusal, inspect
@@ -91,8 +90,7 @@ def run_episode(
     except (UserError, OSError) as error:
         episode.end(Ending.FAILURE, str(error))
     except Exception as error:
-        traceback.print_exc()  # goes to the controller's log
-        episode.end(Ending.LIMIT, f"the harness failed at the last reply: {type(error).__name__}: {error}")
+        episode.end(Ending.LIMIT, f"the harness failed at the last reply: {unforeseen(error)}")
     return episode.result
 
 
