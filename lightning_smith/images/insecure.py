@@ -23,7 +23,6 @@ class InsecureHosts:
         about = info.get("RegistryConfig") or {}
         self._indexes = about.get("IndexConfigs") or {}
         self._networks = [ipaddress.ip_network(text) for text in about.get("InsecureRegistryCIDRs") or ()]
-
         self._known: dict[str, bool] = {}
 
     def __contains__(self, host: str) -> bool:
@@ -46,4 +45,5 @@ class InsecureHosts:
 
 
 def name_of(host: str) -> str:
+    """Return a registry without its port."""
     return host.rpartition(":")[0] or host

@@ -14,6 +14,7 @@ cannot be brought back from inside: the layers below are not mounted, and mounti
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import posixpath
@@ -290,6 +291,12 @@ class Container(Closing):
         """Remove files and folders below `root`; with `prune`, the folders above that are left empty as well."""
         self.ask("remove", root=root, paths=list(paths), prune=prune)
 
+    def read(self, paths: list[str], *, max_bytes: int, timeout_s: float = ANSWER_S) -> list[bytes]:
+        """Contents of regular files of the tree, in the order of `paths`; they may have `max_bytes` in all."""
+        answer, data = self.ask("read", timeout_s=timeout_s, root=TREE, paths=paths, max_bytes=max_bytes)
+        ends = list(itertools.accumulate(answer["sizes"], initial=0))
+        return [data[start:end] for start, end in itertools.pairwise(ends)]
+
     def lay_out(self, revision: str) -> frozenset[str]:
         """Make the tree that of a revision, without its history, and remember every file of it.
 
@@ -369,14 +376,8 @@ def _found_entries(container: Container) -> dict[str, Entry | None]:
     found: dict[str, Entry | None] = {path: None for path in tracked if path not in there}
     differing = [path for path, entry in tracked.items() if path in there and there[path][0] != entry]
     regular = [path for path in differing if there[path][0].mode != SYMLINK]
-    answer, data = container.ask(
-        "read", root=TREE, paths=regular, max_bytes=_MAX_ANSWER_BYTES, timeout_s=_INSPECT_S
-    )
-    contents = [os.fsencode(there[path][1]) for path in differing if path not in regular]
-    at = 0
-    for size in answer["sizes"]:
-        contents.append(data[at : at + size])
-        at += size
+    contents = [os.fsencode(there[path][1]) for path in differing if there[path][0].mode == SYMLINK]
+    contents += container.read(regular, max_bytes=_MAX_ANSWER_BYTES, timeout_s=_INSPECT_S)
     with tempfile.TemporaryDirectory() as folder:
         store_blobs(image.repository, Path(folder) / "blobs", contents)
     return found | {path: there[path][0] for path in differing}
@@ -406,12 +407,8 @@ class ContainerChanges:
     def contents(self, paths: list[str]) -> Iterable[bytes]:
         regular = [path for path in paths if stat.S_ISREG(self._stamp(path).mode)]
         total = sum(self._stamp(path).size for path in regular)
-        answer, data = self._container.ask("read", root=TREE, paths=regular, max_bytes=total)
-        found: dict[str, bytes] = {}
-        at = 0
-        for path, size in zip(regular, answer["sizes"], strict=True):
-            found[path] = data[at : at + size]
-            at += size
+        contents = self._container.read(regular, max_bytes=total)
+        found = dict(zip(regular, contents, strict=True))
         for path in paths:
             yield found[path] if path in found else os.fsencode(self._targets[path])
 
