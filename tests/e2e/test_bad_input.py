@@ -23,23 +23,9 @@ from lightning_smith.rollout.stage import AgentSettings, StageSettings
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not tiny_image.TESTBED_PYTHON.exists(),
-        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
-    ),
+    tiny_image.NEEDS_TESTBED,
 ]
 
-AGENT: dict[str, Any] = {
-    "max_turns": 6,
-    "max_tokens": 64,
-    "observation_chars": 2000,
-    "command_timeout_s": 60,
-    "rollout_timeout_s": 600,
-    "max_format_errors": 1,
-    "grading_timeout_s": 60,
-    "system_template": "Fix the bug. Reply with one bash block.",
-    "instance_template": "{problem_statement}",
-}
 
 ODD_TESTS = """import pytest
 from gadget import twice
@@ -104,7 +90,7 @@ def roll_out(folder: Path, row: dict[str, Any], *commands: str) -> Rollout:
         tasks=tiny_image.write_tasks(folder / "tasks.jsonl", row),
         images=folder / "images",
         model="policy",
-        agent=AgentSettings.from_dict(AGENT),
+        agent=AgentSettings.from_dict(tiny_image.AGENT),
     )
     replies = [f"```bash\n{command}\n```" for command in (*commands, SUBMIT_COMMAND)]
     return run_rollout(Stage(settings), Request(row["instance_id"], 0, 7, True), ScriptedModel(replies))
@@ -188,7 +174,7 @@ def foreign(folder: Path, store: Path, patch: bytes) -> Outcome:
         tasks=tiny_image.write_tasks(folder / "tasks.jsonl", tiny_image.row()),
         images=folder / "images",
         model="policy",
-        agent=AgentSettings.from_dict(AGENT),
+        agent=AgentSettings.from_dict(tiny_image.AGENT),
     )
     stage = Stage(settings)
     task = stage.tasks[tiny_image.TASK]

@@ -24,10 +24,7 @@ from lightning_smith.rollout.loop import SUBMIT_COMMAND
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not tiny_image.TESTBED_PYTHON.exists(),
-        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
-    ),
+    tiny_image.NEEDS_TESTBED,
 ]
 
 SECRET = "sk-not-for-the-policy"

@@ -26,10 +26,7 @@ from lightning_smith.tasks.columns import sha256_sums
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not tiny_image.TESTBED_PYTHON.exists(),
-        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
-    ),
+    tiny_image.NEEDS_TESTBED,
 ]
 
 NAMES = [f"swesmith/swesmith.x86_64.pypi_1776_{word}.0badcafe" for word in ("one", "two")]

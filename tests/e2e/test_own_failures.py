@@ -23,24 +23,16 @@ from lightning_smith.rollout.workspace import Observation, Workspace
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not tiny_image.TESTBED_PYTHON.exists(),
-        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
-    ),
+    tiny_image.NEEDS_TESTBED,
 ]
 
 AGENT: dict[str, Any] = {
-    "max_turns": 6,
-    "max_tokens": 64,
-    "observation_chars": 2000,
+    **tiny_image.AGENT,
     "command_timeout_s": 30,
     "rollout_timeout_s": 120,
-    "max_format_errors": 1,
     "grading_timeout_s": 3,
     "grade_unsubmitted": True,
     "audit_share": 0.0,
-    "system_template": "Fix the bug. Reply with one bash block.",
-    "instance_template": "{problem_statement}",
 }
 OPEN_MANY = "python3 -c 'import os\nfor i in range(30000): open(str(i), \"w\").close()'"
 AS_TESTS_RUN = """cat >> src/widget/core.py <<'EOF'

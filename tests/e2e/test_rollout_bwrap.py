@@ -48,23 +48,10 @@ from lightning_smith.rollout.workspace import BwrapWorkspace, observation_text
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not tiny_image.TESTBED_PYTHON.exists(),
-        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
-    ),
+    tiny_image.NEEDS_TESTBED,
 ]
 
-AGENT: dict[str, Any] = {
-    "max_turns": 6,
-    "max_tokens": 64,
-    "observation_chars": 2000,
-    "command_timeout_s": 60,
-    "rollout_timeout_s": 600,
-    "max_format_errors": 1,
-    "grading_timeout_s": 120,
-    "system_template": "Fix the bug. Reply with one bash block.",
-    "instance_template": "{problem_statement}",
-}
+AGENT: dict[str, Any] = {**tiny_image.AGENT, "grading_timeout_s": 120}
 SECRET = "sk-not-for-the-policy"
 
 

@@ -49,10 +49,7 @@ from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRec
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not TESTBED_PYTHON.exists(),
-        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
-    ),
+    tiny_image.NEEDS_TESTBED,
 ]
 
 IMAGE_NAME = "swesmith/swesmith.x86_64.pypi_1776_gauge.0badcafe"

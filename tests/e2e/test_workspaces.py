@@ -26,10 +26,7 @@ from lightning_smith.rollout.workspace import BwrapWorkspace, Workspace
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        not tiny_image.TESTBED_PYTHON.exists(),
-        reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
-    ),
+    tiny_image.NEEDS_TESTBED,
 ]
 
 SECRET = "sk-not-for-the-policy"

@@ -9,12 +9,31 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lightning_smith.files import sha256_file
 from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
 from lightning_smith.images.names import image_key
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TESTBED_PYTHON = REPOSITORY / "envs/testbed/.venv/bin/python"
+NEEDS_TESTBED = pytest.mark.skipif(
+    not TESTBED_PYTHON.exists(),
+    reason="needs the testbed: uv sync --frozen --compile-bytecode --project envs/testbed",
+)
+
+AGENT: dict[str, Any] = {
+    "max_turns": 6,
+    "max_tokens": 64,
+    "observation_chars": 2000,
+    "command_timeout_s": 60,
+    "rollout_timeout_s": 600,
+    "max_format_errors": 1,
+    "grading_timeout_s": 60,
+    "system_template": "Fix the bug. Reply with one bash block.",
+    "instance_template": "{problem_statement}",
+}
+"""Settings of an agent for rollouts in the image."""
 
 IMAGE_NAME = "swesmith/swesmith.x86_64.pypi_1776_widget.0badcafe"
 TASK = "pypi__widget.0badcafe.func_pm_cmp_change__00000001"
