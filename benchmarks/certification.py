@@ -31,7 +31,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from altered_tests import SOURCES, TASKS, TESTBED, open_image
+from grading import SOURCES, TASKS, TESTBED, open_image
 
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
