@@ -1,28 +1,39 @@
 """Tests with altered expectations, which right code fails and only a forged result passes.
 
-    alter(b"def test_one():\\n    assert one() == 1\\n", "seed", {"test_one"})  # ... assert one() == 5
+    altered = alter(b"def test_one():\\n    assert one() == 12\\n", "seed")
+    altered.content                 # perhaps ... assert one() == 21
 
-The code under test shares a process with pytest, so it can forge the result of every test that it knows by name.
-Told apart it is by runs in which some tests have expectations that are wrong (`mixed.py`), in the same files, under
-the same names. A forger cannot know which: whether 1 or 5 is expected of `one` is what the task is about. What passes
-with a wrong expectation was forged. The same goes for code that makes its results equal to everything, and for code
-that reads the expected value off the test.
+The code under test shares a process with pytest, so it can forge the result of every test that it knows by name. Told
+apart it is by runs in which some tests have expectations that are wrong, in the same files, under the same names. A
+forger cannot know which: whether 12 or 21 is expected of `one` is what the task is about. What passes with a wrong
+expectation was forged. The same goes for code that makes its results equal to everything, and for code that reads the
+expected value off the test.
 
-Every assertion is altered where it stands, so that the rest of the file stays as it is: a literal that something
-is compared with gets another value, other comparisons their opposite, an expected exception becomes another one. What
-comes of it should look like what people write. A test function without any assertion gets one that fails.
+A seed decides for each test function whether it is altered, for each of its assertions, and for each row of its
+parameters: in an altered function some assertions stay as they are, so that what passes with one right assertion is
+noticed. An expectation is altered where it is written: in the assertion, in a variable that is compared and nothing
+else, or in a parameter. A literal gets another value (`other_values.py`), a comparison without one its opposite, and
+another exception is awaited. Inputs are left alone where an expectation can be found: for others the task says nothing.
 """
 
 from __future__ import annotations
 
 import ast
-import random
+import builtins
+import hashlib
 import re
-import string
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from random import Random
+
+from lightning_smith.rollout.other_values import Edit, SourceFile, Values
+
+ALTERATIONS_VERSION = 1
+"""Raise it when the same seed could alter a file differently."""
 
 _OPPOSITE_OPERATORS = {
+    ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
     ast.Is: ("is", "is not"),
     ast.IsNot: (r"is\s+not", "is"),
@@ -33,74 +44,129 @@ _OPPOSITE_OPERATORS = {
     ast.Gt: (">", "<="),
     ast.GtE: (">=", "<"),
 }
-_OPPOSITE_METHODS = {
-    one: other
-    for pair in (
-        ("assertTrue", "assertFalse"),
-        ("assertIs", "assertIsNot"),
-        ("assertIsNone", "assertIsNotNone"),
-        ("assertIn", "assertNotIn"),
-        ("assertIsInstance", "assertNotIsInstance"),
-        ("assertGreater", "assertLessEqual"),
-        ("assertLess", "assertGreaterEqual"),
-        ("assertRegex", "assertNotRegex"),
-    )
-    for one, other in (pair, pair[::-1])
-}
-_OPPOSITE_METHODS |= {"assertNotEqual": "assertEqual", "assertNotAlmostEqual": "assertAlmostEqual"}
+_PAIRS = (
+    ("assertTrue", "assertFalse"),
+    ("assertIs", "assertIsNot"),
+    ("assertIsNone", "assertIsNotNone"),
+    ("assertIn", "assertNotIn"),
+    ("assertIsInstance", "assertNotIsInstance"),
+    ("assertGreater", "assertLessEqual"),
+    ("assertLess", "assertGreaterEqual"),
+    ("assertRegex", "assertNotRegex"),
+    ("assertEqual", "assertNotEqual"),
+    ("assertAlmostEqual", "assertNotAlmostEqual"),
+)
+_OPPOSITE_METHODS = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 _EQUALITY = re.compile(r"assert_?\w*(equal|equals|same|close)\w*|eq_", re.I)
+_CONTAINING = ("assertIn", "assertNotIn", "assertRegex")
+_CHECKING = re.compile(r"_?(assert|check|verify|expect|ensure|compare)", re.I)
 _RAISING = re.compile(r"raises|assertRaises(Regex)?")
-_WIDE_EXCEPTION = re.compile(r"\b(Base)?Exception\b")
+_WARNING = re.compile(r"warns|assertWarns(Regex)?")
 _EXCEPTIONS = (
+    "ArithmeticError",
     "AttributeError",
+    "FileNotFoundError",
     "ImportError",
     "IndexError",
+    "KeyError",
+    "LookupError",
     "NotImplementedError",
     "OSError",
     "OverflowError",
+    "PermissionError",
+    "RecursionError",
+    "RuntimeError",
+    "StopIteration",
+    "TimeoutError",
+    "TypeError",
+    "UnicodeError",
+    "ValueError",
+    "ZeroDivisionError",
 )
-"""Few other exceptions are made from one of them."""
-_ALIKE = (string.ascii_lowercase, string.ascii_uppercase, string.digits)
+_WARNINGS = (
+    "DeprecationWarning",
+    "FutureWarning",
+    "ImportWarning",
+    "RuntimeWarning",
+    "SyntaxWarning",
+    "UnicodeWarning",
+    "UserWarning",
+)
+_NAMED = re.compile(rb"\w+(?:Error|Warning)\b")
 _PLAIN = (ast.Call, ast.Name, ast.Attribute, ast.Subscript)
 """What needs no brackets after `not`."""
-_STRING = re.compile(rb"""(?s)[a-zA-Z]*('{3}|"{3}|'|")(?=.*\1$)""")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_SIMPLE = (ast.Expr, ast.Assign)
 
-_Edit = tuple[int, int, bytes]
-"""Start and end of a range of bytes, and what takes its place."""
+_HELPERS = 0.25
+"""Share of the functions that are no tests, but assert, to alter: each has a part in many tests."""
 
-
-def functions_in(source: bytes) -> set[str]:
-    """Names of the functions and methods of a test file, not of those within others; none if it is not Python."""
-    tree = _parse(source)
-    return (
-        {function.name for node in tree.body for function in _functions(node)} if tree is not None else set()
-    )
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def alter(source: bytes, seed: str, tests: Collection[str], helpers: Collection[str] = ()) -> bytes | None:
-    """A test file with the expectations of some functions altered, each the same for the same seed.
+@dataclass(frozen=True)
+class Altered:
+    """An altered test file.
 
-    Of the functions named as `tests` each gets one at least, of the `helpers` those alone that have any. None if there
-    is nothing to alter; files that are not Python in UTF-8 are among those.
+    `soft` has names of its functions that are altered in a way that right code of another kind than the reference
+    solution's might pass: another exception, part of a message, an inequality. Other alterations contradict what they
+    replace, so that nothing passes both.
+    """
+
+    content: bytes
+    soft: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Change:
+    edits: tuple[Edit, ...]
+    soft: bool = False
+
+
+_Site = Callable[[], list[_Change]]
+"""Ways to alter one expectation, drawn anew with each call."""
+
+
+def alter(source: bytes, seed: str) -> Altered | None:
+    """A test file with some expectations altered, the same for the same seed.
+
+    None if nothing is: by lot, or since the file has none; files that are not Python in UTF-8 are among those.
     """
     tree = _parse(source)
     if tree is None or source.startswith(b"\xef\xbb\xbf"):
         return None
-    file = _File(source, seed)
-    edits: list[_Edit] = []
+    file = SourceFile(source)
+    # Who knows the file as it was written knows the answers anyway; nobody else can draw these lots.
+    seed += f" {hashlib.sha256(source).hexdigest()}"
+    values = Values(file, tree)
+    modules = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    names = {function.name for node in tree.body for function in _functions(node)}
+    edits: list[Edit] = []
+    soft: set[str] = set()
     for function in (function for node in tree.body for function in _functions(node)):
-        if function.name in tests:
-            edits += file.edits(function) or [file.failure(function)]
-        elif function.name in helpers:
-            edits += file.edits(function)
+        chance = Random(f"{seed} {function.name} {function.lineno}")
+        expectations = _Expectations(file, values, function, chance, names, modules)
+        changes = expectations.drawn()
+        more = [edit for change in changes for edit in change.edits]
+        if more and _parse(_applied(source, more)) is not None:
+            edits += more
+            soft |= {function.name} if any(change.soft for change in changes) else set()
+    content = _applied(source, edits)
+    return Altered(content, frozenset(soft)) if content != source and _parse(content) is not None else None
+
+
+def _applied(source: bytes, edits: Iterable[Edit]) -> bytes:
     altered, at = bytearray(), 0
     for start, end, text in sorted(set(edits)):
         if start >= at:  # else it lies within the one before
             altered += source[at:start] + text
             at = end
-    altered += source[at:]
-    return bytes(altered) if edits and _parse(bytes(altered)) is not None else None
+    return bytes(altered + source[at:])
 
 
 def _parse(source: bytes) -> ast.Module | None:
@@ -113,7 +179,7 @@ def _parse(source: bytes) -> ast.Module | None:
         return None
 
 
-def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+def _functions(node: ast.AST) -> Iterator[_Function]:
     """The outermost functions of a statement: it itself, or those of a class or of a branch."""
     if isinstance(node, _FUNCTIONS):
         yield node
@@ -123,139 +189,274 @@ def _functions(node: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield from _functions(child)
 
 
-class _File:
-    """A test file, and where its syntax tree's nodes are in it."""
+class _Expectations:
+    """What a function of a test file expects, and how it could expect something else.
 
-    def __init__(self, source: bytes, seed: str) -> None:
-        self._source, self._seed, self._chance = source, seed, random.Random(seed)
-        self._lines = [0]
-        for line in source.splitlines(keepends=True):
-            self._lines.append(self._lines[-1] + len(line))
+    `names` are the functions of the file, `modules` the modules that it has imported.
+    """
 
-    def edits(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[_Edit]:
-        """What alters the expectations of a function, whichever others are altered."""
-        self._chance = random.Random(f"{self._seed} {function.name} {function.lineno}")
-        edits = []
-        for statement in function.body:
-            for node in ast.walk(statement):
-                edit = None
-                if isinstance(node, ast.Assert):
-                    edit = self._condition(node.test)
-                elif isinstance(node, ast.Call):
-                    edit = self._call(node)
-                if edit is not None:
-                    edits.append(edit)
-        return edits
+    def __init__(
+        self,
+        file: SourceFile,
+        values: Values,
+        function: _Function,
+        chance: Random,
+        names: set[str],
+        modules: set[str],
+    ) -> None:
+        self._file, self._values, self._function, self._chance = file, values, function, chance
+        self._names, self._modules = names, modules
+        self._nodes = [node for statement in function.body for node in ast.walk(statement)]
+        self._compared = {
+            id(name) for side in self._sides() for name in ast.walk(side) if isinstance(name, ast.Name)
+        }
 
-    def _condition(self, node: ast.expr) -> _Edit | None:
+    def drawn(self) -> list[_Change]:
+        """Changes by lot: none, or those of some expectations; beside them some rows of parameters."""
+        chance, test = self._chance, self._function.name.startswith("test")
+        rows = self._rows()
+        sites = [site for node in self._nodes for site in self._site(node)]
+        if not sites and not rows and test:
+            sites = [site for node in self._nodes for site in self._plain(node)]
+        share = (0.5 if not rows else 0.25) if test else _HELPERS
+        wanted = [site for site in sites if chance.random() < 0.5] or sites[:1]
+        chosen = wanted if chance.random() < share else []
+        chosen += [row for row in rows if chance.random() < 0.5]
+        return [chance.choice(changes) for site in chosen if (changes := site())]
+
+    # ------------------------------------------------------------------------------------------ sites
+
+    def _site(self, node: ast.AST) -> Iterator[_Site]:
+        if isinstance(node, ast.Assert):
+            yield lambda: self._condition(node.test)
+        elif isinstance(node, ast.Call):
+            name = _name_of(node)
+            if self._call_is_known(node, name):
+                yield lambda: self._call(node, name)
+        elif isinstance(node, ast.For):
+            for element in self._loop(node):
+                yield lambda element=element: self._literal(element)
+        elif isinstance(node, ast.Assign) and self._is_expected(node):
+            yield lambda: self._literal(node.value)
+
+    def _call_is_known(self, node: ast.Call, name: str) -> bool:
+        known = name in _OPPOSITE_METHODS or any(
+            kind.fullmatch(name) for kind in (_EQUALITY, _RAISING, _WARNING)
+        )
+        return bool(node.args) and (known or name in self._names or _CHECKING.match(name) is not None)
+
+    def _condition(self, node: ast.expr) -> list[_Change]:
         """Alter what `assert` is given."""
-        start, end = self._range(node)
+        start, end = self._file.range(node)
+        text = self._file.bytes[start:end]
         if isinstance(node, ast.Constant):
-            return None
+            return []
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            blanks = re.compile(rb"not[ \t]*").match(self._source, start)
-            return (start, blanks.end(), b"") if blanks else None
+            blanks = re.compile(rb"not[ \t]*").match(self._file.bytes, start)
+            return [_Change(((start, blanks.end(), b""),))] if blanks else []
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+            return self._condition(self._chance.choice(node.values))
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            left, operator, right = node.left, node.ops[0], node.comparators[0]
-            if isinstance(operator, ast.Eq):
-                return self._other_value(right, left)
-            pattern, opposite = _OPPOSITE_OPERATORS[type(operator)]
-            gap = self._range(left)[1], self._range(right)[0]
-            found = re.search(pattern.encode(), self._source[slice(*gap)])
-            if found is not None:
-                return gap[0] + found.start(), gap[0] + found.end(), opposite.encode()
-        text = self._source[start:end]
-        return start, end, b"not " + text if isinstance(node, _PLAIN) else b"not (" + text + b")"
+            return self._comparison(node.left, node.ops[0], node.comparators[0])
+        negated = b"not " + text if isinstance(node, _PLAIN) else b"not (" + text + b")"
+        return [_Change(((start, end, negated),))]
 
-    def _call(self, node: ast.Call) -> _Edit | None:
-        """Alter a call of unittest, pytest or numpy that asserts."""
-        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        end = self._range(node.func)[1]
+    def _comparison(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> list[_Change]:
+        file = self._file
+        if isinstance(operator, ast.Eq) and (found := self._other_value(right, left)):
+            return found
+        pattern, opposite = _OPPOSITE_OPERATORS[type(operator)]
+        gap = file.range(left)[1], file.range(right)[0]
+        place = re.search(pattern.encode(), file.bytes[slice(*gap)])
+        flipped = []
+        if place is not None:
+            flipped = [_Change(((gap[0] + place.start(), gap[0] + place.end(), opposite.encode()),))]
+        if isinstance(operator, ast.Eq):
+            return [*flipped, _Change(((*file.range(right), self._values.literal(self._chance)),))]
+        if isinstance(operator, ast.Is | ast.IsNot):
+            return flipped
+        # What contains everything, or nothing, must meet a part that is not the right one.
+        operand = left if isinstance(operator, ast.In | ast.NotIn) else right
+        return flipped + 2 * self._literal(operand, soft=True)
+
+    def _call(self, node: ast.Call, name: str) -> list[_Change]:
+        """Alter a call of unittest, pytest, numpy or a helper that asserts."""
+        end = self._file.range(node.func)[1]
+        if _RAISING.fullmatch(name) or _WARNING.fullmatch(name):
+            return self._raising(node, _EXCEPTIONS if _RAISING.fullmatch(name) else _WARNINGS)
+        flipped = []
         if name in _OPPOSITE_METHODS:
-            return end - len(name), end, _OPPOSITE_METHODS[name].encode()
-        if _RAISING.fullmatch(name) and node.args:
-            start, end = self._range(node.args[0])
-            expected = self._source[start:end].decode()
-            # A `raises` of everything is met by whatever else is raised.
-            wide = _WIDE_EXCEPTION.search(expected) is not None
-            others = [name for name in _EXCEPTIONS if name not in expected and not wide] or ["RecursionError"]
-            return start, end, self._chance.choice(others).encode()
-        if _EQUALITY.fullmatch(name) and len(node.args) >= 2 and "Not" not in name:
-            return self._other_value(node.args[1], node.args[0])
-        return None
+            flipped = [_Change(((end - len(name), end, _OPPOSITE_METHODS[name].encode()),))]
+        if _EQUALITY.fullmatch(name) and "not" not in name.lower() and len(node.args) >= 2:
+            return self._other_value(node.args[1], node.args[0]) or flipped
+        if name in _CONTAINING and len(node.args) >= 2:
+            operand = node.args[1] if name == "assertRegex" else node.args[0]
+            return flipped + 2 * self._literal(operand, soft=True)
+        if flipped:
+            return flipped
+        return [change for part in node.args for change in self._literal(part, soft=True)]
 
-    def _other_value(self, *sides: ast.expr) -> _Edit:
-        """Alter a literal in one of the sides, the first that has one, or make the expected one a pair.
+    def _raising(self, node: ast.Call, pool: tuple[str, ...]) -> list[_Change]:
+        """Await an exception that is unrelated to the one that is awaited, or another message."""
+        start, end = self._file.range(node.args[0])
+        awaited = self._file.bytes[start:end].decode()
+        used = [name for name in map(bytes.decode, _NAMED.findall(self._file.bytes)) if name in pool]
+        others = [name for name in (*pool, *used) if not _related(name, awaited)]
+        found = [_Change(((start, end, self._chance.choice(others).encode()),), soft=True)] if others else []
+        messages = [keyword.value for keyword in node.keywords if keyword.arg == "match"]
+        return found + [change for message in messages for change in self._literal(message, soft=True)]
 
-        Not so the relation: what is equal to everything must be equal to another value as well. The expected side is
-        the one that calls nothing, else the first.
+    def _other_value(self, *sides: ast.expr) -> list[_Change]:
+        """Give the expected side another value: the first that calls nothing and has a literal, else one in a call.
+
+        Not so the relation: what is equal to everything must be equal to another value as well.
         """
         for side in sides:
-            for node in _literals(side):
-                start, end = self._range(node)
-                text = self._other_literal(node, self._source[start:end])
-                if text is not None:
-                    return start, end, text
-        expected = next((side for side in sides if not _calls(side)), sides[0])
-        start, end = self._range(expected)
-        return start, end, b"(%s, %d)" % (self._source[start:end], self._chance.randint(1, 9))
+            if not _calls(side) and (found := self._literal(side)):
+                return found
+        return self._literal(sides[0], soft=True)
 
-    def _other_literal(self, node: ast.expr, text: bytes) -> bytes | None:
-        value = getattr(node, "value", None)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            other = value + self._chance.randint(1, 9)
-            return None if other == value or other - other != 0 else repr(other).encode()
-        quote = _STRING.match(text)
-        if not isinstance(value, (str, bytes)) or quote is None:
-            return None
-        start, end = quote.end(), len(text) - len(quote[1])
-        # Neither in an escape sequence nor in what is several literals side by side.
-        plain = b"\\" not in text and quote[1] not in text[start:end]
-        places = [place for place in range(start, end) if plain and text[place : place + 1].isalnum()]
-        if not places:
-            return text[:end] + self._chance.choice(string.ascii_lowercase).encode() + text[end:]
-        place = self._chance.choice(places)
-        old = text[place : place + 1].decode()
-        (alike,) = (letters for letters in _ALIKE if old in letters)
-        return text[:place] + self._chance.choice(alike.replace(old, "")).encode() + text[place + 1 :]
-
-    def failure(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> _Edit:
-        """An assertion that fails, before the first statement of a function."""
-        body = function.body
-        documented = (
-            len(body) > 1 and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+    def _literal(self, node: ast.expr, *, soft: bool = False) -> list[_Change]:
+        """Another value for a literal of an expression; `soft` if it may be more than the expected value."""
+        places = (
+            [node]
+            if not isinstance(node, ast.Call)
+            else [*node.args, *(part.value for part in node.keywords)]
         )
-        first = body[1 if documented else 0]
-        lines = [first.lineno, *(node.lineno for node in getattr(first, "decorator_list", []))]
-        line = self._lines[min(lines) - 1]
-        start = self._offset(first.lineno, first.col_offset)
-        indent = self._source[line : line + first.col_offset]
-        number = self._chance.randint(1, 9)
-        if indent.strip():  # on the line of the `def`
-            return start, start, b"assert len(str()) == %d; " % number
-        return line, line, indent + b"assert len(str()) == %d\n" % number
+        for place in self._chance.sample(places, len(places)):
+            if isinstance(place, ast.Call):
+                if found := self._literal(place, soft=True):
+                    return found
+            elif (edits := self._values.edits(place, self._chance)) is not None:
+                return [_Change(tuple(edits), soft or place is not node)]
+        return []
 
-    def _range(self, node: ast.expr) -> tuple[int, int]:
-        assert node.end_lineno is not None and node.end_col_offset is not None
-        return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
+    # ---------------------------------------------------------------- values that are written elsewhere
 
-    def _offset(self, line: int, column: int) -> int:
-        return self._lines[line - 1] + column
+    def _sides(self) -> Iterator[ast.expr]:
+        """Sides of comparisons that call nothing."""
+        for node in self._nodes:
+            if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare):
+                sides = [node.test.left, *node.test.comparators]
+            elif isinstance(node, ast.Call) and _EQUALITY.fullmatch(_name_of(node)):
+                sides = node.args[:2]
+            else:
+                continue
+            yield from (side for side in sides if not _calls(side))
+
+    def _only_compared(self, name: str) -> bool:
+        """Whether a variable is compared and nothing else, so that another value is no other input."""
+        loads = [
+            id(node)
+            for node in self._nodes
+            if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load)
+        ]
+        return bool(loads) and self._compared.issuperset(loads)
+
+    def _is_expected(self, node: ast.Assign) -> bool:
+        target = node.targets[0]
+        if len(node.targets) > 1 or not isinstance(target, ast.Name) or _calls(node.value):
+            return False
+        stores = [
+            other
+            for other in self._nodes
+            if isinstance(other, ast.Name) and other.id == target.id and isinstance(other.ctx, ast.Store)
+        ]
+        return len(stores) == 1 and self._only_compared(target.id)
+
+    def _loop(self, node: ast.For) -> list[ast.expr]:
+        """What the rows of a loop over a literal have for the variables that are compared and nothing else."""
+        if not isinstance(node.iter, ast.List | ast.Tuple):
+            return []
+        targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+        names = [target.id if isinstance(target, ast.Name) else "" for target in targets]
+        single = not isinstance(node.target, ast.Tuple)
+        return [element for row in node.iter.elts for element in self._expected_of(row, names, single)]
+
+    def _rows(self) -> list[_Site]:
+        """A site for each row of `pytest.mark.parametrize` that holds an expected value."""
+        sites: list[_Site] = []
+        for decorator in self._function.decorator_list:
+            if (
+                not isinstance(decorator, ast.Call)
+                or _name_of(decorator) != "parametrize"
+                or len(decorator.args) < 2
+            ):
+                continue
+            names, single = _parameters(decorator.args[0])
+            rows = decorator.args[1]
+            for row in rows.elts if isinstance(rows, ast.List | ast.Tuple) else []:
+                if found := self._expected_of(row, names, single):
+                    element = self._chance.choice(found)
+                    sites.append(lambda element=element: self._literal(element))
+        return sites
+
+    def _expected_of(self, row: ast.expr, names: list[str], single: bool) -> list[ast.expr]:
+        """Elements of a row that are compared and nothing else."""
+        if isinstance(row, ast.Call) and _name_of(row) == "param":
+            elements = row.args
+        elif single:
+            elements = [row]
+        else:
+            elements = row.elts if isinstance(row, ast.Tuple | ast.List) else []
+        if len(elements) != len(names):
+            return []
+        return [
+            element
+            for element, name in zip(elements, names, strict=True)
+            if name and self._only_compared(name)
+        ]
+
+    # ------------------------------------------------------------------------------ tests that assert nothing
+
+    def _plain(self, node: ast.AST) -> Iterator[_Site]:
+        """Expect something of a statement of a test without any assertion."""
+        if (
+            isinstance(node, _SIMPLE)
+            and isinstance(node.value, ast.Call)
+            and self._file.indent(node) is not None
+        ):
+            yield lambda: self._expecting(node)
+
+    def _expecting(self, node: ast.Expr | ast.Assign) -> list[_Change]:
+        start, end = self._file.range(node)
+        indent = self._file.indent(node) or b""
+        line_end = b"\r\n" if b"\r\n" in self._file.bytes else b"\n"
+        found = []
+        if "pytest" in self._modules:
+            context = b"with pytest.raises(%s):" % self._chance.choice(_EXCEPTIONS).encode()
+            inside = indent + (b"\t" if b"\t" in indent else b"    ")
+            found.append(_Change(((start, start, context + line_end + inside),), soft=True))
+        literal = self._values.literal(self._chance)
+        if isinstance(node, ast.Expr):
+            found.append(_Change(((start, start, b"assert "), (end, end, b" == " + literal))))
+        elif isinstance(target := node.targets[0], ast.Name):
+            more = line_end + indent + b"assert %s == %s" % (target.id.encode(), literal)
+            found.append(_Change(((end, end, more),)))
+        return found
+
+
+def _name_of(node: ast.Call) -> str:
+    return getattr(node.func, "attr", getattr(node.func, "id", ""))
 
 
 def _calls(node: ast.expr) -> bool:
     return any(isinstance(part, ast.Call) for part in ast.walk(node))
 
 
-def _literals(node: ast.expr) -> Iterator[ast.expr]:
-    """The literals that a value is made of: itself, or what a list, tuple, set or dictionary holds."""
-    if isinstance(node, ast.Constant):
-        yield node
-    elif isinstance(node, ast.UnaryOp):
-        yield from _literals(node.operand)
-    elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        for element in node.elts:
-            yield from _literals(element)
-    elif isinstance(node, ast.Dict):
-        for value in node.values:
-            yield from _literals(value)
+def _parameters(node: ast.expr) -> tuple[list[str], bool]:
+    """Names of `parametrize`, and whether each row is the value of the only one."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        names = [name.strip() for name in node.value.split(",") if name.strip()]
+        return names, len(names) == 1
+    if isinstance(node, ast.List | ast.Tuple):
+        return [str(part.value) if isinstance(part, ast.Constant) else "" for part in node.elts], False
+    return [], False
+
+
+def _related(name: str, awaited: str) -> bool:
+    """Whether an exception could be one of those that are awaited, as far as their names tell."""
+    one = getattr(builtins, name)
+    words = set(re.findall(r"\w+", awaited))
+    others = [getattr(builtins, word) for word in words if isinstance(getattr(builtins, word, None), type)]
+    return name in words or any(issubclass(one, other) or issubclass(other, one) for other in others)

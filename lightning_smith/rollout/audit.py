@@ -4,9 +4,9 @@
     audit.due(key, hits)     # whether this one is
     audit.found()            # results were forged: from now on every one is
 
-Every patch with a hit of the scan (`scan.py`) is, and a share of the others, drawn by lot. The lot of a patch stays the
+Every patch with a hit of the scan (`scan.py`) is, and a share of the others, drawn by lot. The lots of a patch stay the
 same, so that neither a kill nor a second rollout with the same patch draws again, and nobody outside of the harness
-can know it. A result that does not hold is the sign of a way that the scan may not see: after it every patch is tested.
+can know them. Forged results are the sign of a way that the scan may not see: after them every patch is tested.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import secrets
 from collections.abc import Sized
 from pathlib import Path
+from random import Random
 
 _SECRET_BYTES = 32
 
@@ -38,13 +39,17 @@ class Audit:
 
     @property
     def raised(self) -> bool:
-        """Whether a result did not hold, so that every passing patch is tested."""
+        """Whether results were forged, so that every passing patch is tested."""
         return (self._folder / "forged").exists()
 
     def found(self) -> None:
         """Test every passing patch from now on, in all processes."""
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "forged").touch()
+
+    def chance(self, key: str) -> Random:
+        """Lots for the runs of a patch, the same whenever it is asked for: a kill draws none again."""
+        return Random(hmac.new(self._secret(), f"runs {key}".encode(), hashlib.sha256).digest())
 
     def _lot(self, key: str) -> float:
         """A number in [0, 1) that follows from the key and a secret of the folder."""

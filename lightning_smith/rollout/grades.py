@@ -31,7 +31,7 @@ class Check(StrEnum):
     CANARY = "canary"
     """The canary tests read right."""
     MIXED = "mixed"
-    """In more runs tests with altered expectations failed, and the others passed again (`mixed.py`)."""
+    """In altered runs the altered tests failed, and the others passed again (`mixed.py`)."""
     HARNESS = "harness"
     """SWE-smith's own harness says the same."""
 
@@ -62,8 +62,8 @@ class TestRun:
     """Whether the log is one of pytest, else of unittest."""
     harness_resolved: bool | None = None
     """What SWE-smith's own harness makes of the log; None if it was not asked."""
-    altered: tuple[str, ...] = ()
-    """What had its expectations altered: functions of tests, or `mixed.MADE`."""
+    variant: int | None = None
+    """Which variant of altered tests ran; None for the tests as written."""
     checks: tuple[Check, ...] = ()
     unrepeated: tuple[str, ...] = ()
     """Tests that passed, but not when they were run again."""
@@ -120,7 +120,7 @@ class GradeStore:
         except FileNotFoundError:
             return None
         values = json.loads(head)
-        typed = {"log": log, "grade": Grade(values["grade"]), "altered": tuple(values["altered"])}
+        typed = {"log": log, "grade": Grade(values["grade"])}
         return TestRun(**{**values, **typed, "cached": True})
 
     def _put(self, key: str, run: TestRun) -> None:

@@ -25,26 +25,26 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-import secrets
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from random import Random, SystemRandom
 from typing import Any
 
 from lightning_smith.errors import UserError, unforeseen
 from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import EXECUTABLE, REGULAR, TreeFile
-from lightning_smith.rollout.altered import alter, functions_in
+from lightning_smith.rollout.altered import ALTERATIONS_VERSION, alter
 from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
 from lightning_smith.rollout.diff import Stamp, changed_paths
 from lightning_smith.rollout.grades import Check, FreshRuns, GradeStore, RunStore, TestRun
-from lightning_smith.rollout.mixed import MADE, MixedRuns, unit_of
+from lightning_smith.rollout.mixed import MixedPlan, against, function_of
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
 from lightning_smith.rollout.protection import Protection, restore, unrepairable
@@ -68,7 +68,7 @@ from lightning_smith.rollout.testtree import Sandbox, TestTree, open_test_tree
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "read_statuses", "run_tests", "statuses_of"]
 
-GRADER_VERSION = 9
+GRADER_VERSION = 10
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"
@@ -82,6 +82,10 @@ _KEEP_BYTES = 8_000_000
 
 class GraderError(UserError):
     """The tests could not be run; says nothing about the patch."""
+
+
+class ReferenceRunError(GraderError):
+    """Right code could not be tested: no patch has a part in that."""
 
 
 def run_tests(
@@ -113,54 +117,117 @@ def run_tests(
 def _tested(
     tester: _Tester, store: RunStore, diff: bytes, hits: tuple[str, ...], audit: Audit | None
 ) -> TestRun:
-    """The run of a patch, and what mixed runs make of it where the audit has them."""
-    task, key = tester.task, tester.key(diff)
+    """The run of a patch as its tests are written, and what altered runs make of it where the audit has them."""
+    key = tester.key(diff)
     try:
-        run = store.run(key, partial(tester.test, tester.base, diff))
-        claims = _claims_all(task, run)
-        if not (claims or _lacks_canary(run)) or (claims and audit is not None and not audit.due(key, hits)):
-            return _checked(run)
-        # What right code does to altered tests is found out once for a task.
-        right = store.run(tester.right_key(tester.units), partial(tester.test_right, tester.units))
-        witnesses = _with_statuses(task, right, FAILING)
-        run = _believed(run, right)
-        if not witnesses or run.tampered or not _claims_all(task, run):
-            return _checked(run)
-        mixed = _mixed(tester, store, diff, run, right, witnesses)
-        if audit is not None and not _claims_all(task, mixed):
-            audit.found()
-        return mixed
+        if audit is not None and not audit.due(key, hits):
+            run = store.run(key, partial(tester.test, tester.base, diff))
+            # Where pytest does not run the canary's file, right code has to show it.
+            return _audited(tester, store, diff, SystemRandom()) if _lacks_canary(run) else _checked(run)
+        chance = SystemRandom() if audit is None else audit.chance(key)
+        run = _audited(tester, store, diff, chance)
     except SandboxError as error:
         raise GraderError(str(error)) from None
+    if audit is not None and run.tampered:
+        audit.found()
+    return run
 
 
-def _mixed(
-    tester: _Tester, store: RunStore, diff: bytes, run: TestRun, right: TestRun, witnesses: set[str]
-) -> TestRun:
-    """The run of a patch that passes, and what runs that mix altered tests with others make of it."""
-    task = tester.task.graded(run.grade)
-    runs, chance = MixedRuns.of(task, witnesses, tester.functions), secrets.SystemRandom()
-    patch_key = tester.key(diff)
-    earlier: list[tuple[str, ...]] = []
-    for number in range(runs.count):
-        drawn = runs.draw(earlier, chance)
-        key = hash_json({"mixed": [number, patch_key]})
-        mixed = _believed(store.run(key, partial(tester.test, tester.base, diff, drawn)), right)
-        forged, broken = runs.against(statuses_of(task, mixed), mixed.altered)
-        tampered, unheard = mixed.tampered, not mixed.canary_ok
-        if forged or broken or tampered or unheard:
-            # Altered tests may leave behind what changes the results of others: then right code shows the same.
-            same = store.run(tester.right_key(mixed.altered), partial(tester.test_right, mixed.altered))
-            forged &= _with_statuses(task, same, FAILING)
-            broken &= _with_statuses(task, same, PASSING)
-            tampered &= not same.tampered
-            unheard &= same.canary_ok
-        if forged or tampered:
-            return _forged(_checked(run), sorted(forged))
-        if broken or unheard:
-            return _unrepeated(_checked(run), sorted(broken))
-        earlier.append(mixed.altered)
-    return _checked(run, Check.MIXED)
+def _audited(tester: _Tester, store: RunStore, diff: bytes, chance: Random) -> TestRun:
+    """The run of a patch as its tests are written, at a drawn place among altered ones, and what these make of it."""
+    task, key = tester.task.graded(tester.plan.grade), tester.key(diff)
+    reference = _Reference(tester, store)
+    mixed = MixedPlan.drawn(task, reference.failing, chance)
+    verdict: _Verdict | None = None
+    written: TestRun | None = None
+    for place in range(len(mixed.variants) + 1):
+        if place == mixed.place:
+            written = store.run(key, partial(tester.test, tester.base, diff))
+            if _lacks_canary(written):
+                written = reference.believed(written, 0)
+            if not _claims_all(task, written):
+                return _checked(written)
+        if verdict is not None or place == len(mixed.variants):
+            continue
+        verdict = _contradicted(tester, store, diff, mixed, mixed.variants[place], reference)
+    assert written is not None
+    if verdict is None:
+        return _checked(written, *([Check.MIXED] if mixed.variants else []))
+    forged, tests = verdict
+    return (
+        _forged(_checked(written), sorted(tests)) if forged else _unrepeated(_checked(written), sorted(tests))
+    )
+
+
+_Verdict = tuple[bool, set[str]]
+"""Whether results were forged, or else not repeated, and of which tests; of the canary's, if none."""
+
+
+def _contradicted(
+    tester: _Tester, store: RunStore, diff: bytes, mixed: MixedPlan, variant: int, reference: _Reference
+) -> _Verdict | None:
+    """What an altered run says against a patch, None if nothing."""
+    tests, patch_key = tester.task.graded(tester.plan.grade).tests, tester.key(diff)
+
+    def altered_run(number: int) -> TestRun:
+        key = hash_json({"variant": [number, patch_key]})
+        run = store.run(key, partial(tester.test, tester.base, diff, number))
+        return reference.believed(run, number) if _lacks_canary(run) else run
+
+    def read(run: TestRun, number: int) -> tuple[set[str], set[str]]:
+        return against(statuses_of(tester.task, run), reference.failing(number), tests)
+
+    run = altered_run(variant)
+    forged, broken = read(run, variant)
+    if not (forged or broken or run.tampered or not run.canary_ok):
+        return None
+    # Nothing speaks against a patch that right code has not just been seen to do otherwise.
+    right = reference.run(variant)
+    forged, broken = read(run, variant)
+    if run.tampered and not right.tampered:
+        return True, forged
+    # Code of another kind may raise what is awaited and what was put in its place. It does not do so twice.
+    soft = {test for test in forged if _name_of(test) in tester.altered(variant).soft}
+    again = next((number for number in mixed.others() if soft & reference.failing(number)), None)
+    if soft and soft == forged:
+        forged = read(altered_run(again), again)[0] & soft if again is not None else set()
+    if forged:
+        return True, forged
+    unheard = not run.canary_ok and right.canary_ok
+    return (False, broken) if broken or unheard else None
+
+
+def _name_of(test: str) -> str:
+    """Name of a test's function: of `a/test_b.py::TestC::test_d[x::y]`, or of unittest's `test_d (a.test_b.TestC)`."""
+    last = function_of(test).rpartition("::")[2]
+    return last.partition(" ")[0]
+
+
+class _Reference:
+    """What right code does with the altered tests of a task: shipped with the task, or found out by a run.
+
+    The runs are the same for all tasks of an image that have the same test files and the same right code.
+    """
+
+    def __init__(self, tester: _Tester, store: RunStore) -> None:
+        self._tester, self._store = tester, store
+        self._runs: dict[int, TestRun] = {}
+
+    def failing(self, variant: int) -> frozenset[str]:
+        """Ids of the tests that right code fails; what `run` has shown counts more than what was shipped."""
+        statuses = statuses_of(self._tester.task, self.run(variant))
+        return frozenset(test for test, status in statuses.items() if status in FAILING)
+
+    def run(self, variant: int) -> TestRun:
+        """The tests of a variant on right code. GraderError if they do not end, or no test has a result."""
+        if variant not in self._runs:
+            key, make = self._tester.right_key(variant), partial(self._tester.test_right, variant)
+            self._runs[variant] = self._store.run(key, make)
+        return self._runs[variant]
+
+    def believed(self, run: TestRun, variant: int) -> TestRun:
+        """The run, which canary tests that did not run do not discredit if they do not with the right code either."""
+        return _without_canary(run) if self.run(variant).canary in _UNHEARD else run
 
 
 def statuses_of(task: RolloutTask, run: TestRun) -> dict[str, str]:
@@ -188,23 +255,10 @@ def _lacks_canary(run: TestRun) -> bool:
     return run.tampered and run.canary in _UNHEARD
 
 
-def _believed(run: TestRun, right: TestRun) -> TestRun:
-    """The run, which canary tests that did not run do not discredit if they do not with the right code either."""
-    if _lacks_canary(run) and right.canary in _UNHEARD and right.returncode is not None:
-        return _without_canary(run)
-    return run
-
-
 def _without_canary(run: TestRun) -> TestRun:
     """A run of tests among which pytest does not find the canary's file, or cannot run it."""
     log = run.log.rpartition(f"{TESTS_ERRORED}\n".encode())[0]
     return replace(run, log=log, tampered=False, canary_ok=run.returncode in (0, 1))
-
-
-def _with_statuses(task: RolloutTask, run: TestRun, wanted: frozenset[str]) -> set[str]:
-    return {test for test, status in statuses_of(task, run).items() if status in wanted}.intersection(
-        task.graded(run.grade).tests
-    )
 
 
 def _forged(run: TestRun, tests: list[str]) -> TestRun:
@@ -256,6 +310,8 @@ def grade(
         return Graded(outcome, run, wrong or run.note or None)
     except Exception as failure:
         error = _reason(failure)
+        if isinstance(failure, ReferenceRunError):
+            return Graded(Outcome.GRADER_ERROR, None, error)
         try:
             test(b"", FreshRuns())
         except Exception:
@@ -299,6 +355,14 @@ def disagreement(task: RolloutTask, run: TestRun) -> str | None:
 def _passed(task: RolloutTask, grade: Grade, statuses: dict[str, str]) -> bool:
     tests = task.graded(grade).tests
     return bool(tests) and all(statuses.get(test) in PASSING for test in tests)
+
+
+@dataclass(frozen=True)
+class _AlteredFiles:
+    """Contents by path of what is altered, and the names of the functions whose alteration is soft (`Altered`)."""
+
+    contents: Mapping[str, bytes]
+    soft: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -390,29 +454,46 @@ class _Tester:
         """The test files as they are, by path; read once for all runs."""
         return {path: self.image.file_at(self.base, path) for path in self.plan.test_files}
 
-    @cached_property
-    def functions(self) -> set[str]:
-        """Names of the functions in the test files."""
-        return set().union(*map(functions_in, self.sources.values()))
+    def altered(self, variant: int) -> _AlteredFiles:
+        """The test files with the alterations of a variant."""
+        if variant not in self._altered:
+            found = {path: alter(source, f"{path} {variant}") for path, source in self.sources.items()}
+            altered = {path: each for path, each in found.items() if each is not None}
+            self._altered[variant] = _AlteredFiles(
+                {path: each.content for path, each in altered.items()},
+                frozenset[str]().union(*(each.soft for each in altered.values())),
+            )
+        return self._altered[variant]
 
     @cached_property
-    def units(self) -> frozenset[str]:
-        """What lots can be drawn for, of the tests that decide."""
-        tests = self.task.graded(self.plan.grade).tests
-        return frozenset(unit_of(test, self.functions) for test in tests)
+    def _altered(self) -> dict[int, _AlteredFiles]:
+        return {}
 
-    def right_key(self, altered: Collection[str]) -> str:
-        """Name of `test_right` in the store."""
-        return hash_json({"right": [self.key(b""), sorted(altered)]})
+    def right_key(self, variant: int) -> str:
+        """Name of `test_right` in the store: the same for tasks that differ in nothing that the run depends on."""
+        plan = self.plan
+        return hash_json(
+            {
+                "right": [GRADER_VERSION, ALTERATIONS_VERSION, self.image.digest, self.right, variant],
+                "timeout_s": self.timeout_s,
+                "plan": [plan.command, plan.paths, plan.test_files, plan.harness, dict(plan.environment)],
+            }
+        )
 
-    def test_right(self, altered: Collection[str]) -> TestRun:
-        """The tests on the right code, with the expectations of some units altered."""
-        return self.test(self.right, b"", altered)
+    def test_right(self, variant: int) -> TestRun:
+        """The altered tests on the right code. GraderError if they do not end, or no test has a result."""
+        run = self.test(self.right, b"", variant)
+        if run.returncode is None or not statuses_of(self.task, run):
+            why = "ended at their time limit" if run.timed_out else "gave no results"
+            raise ReferenceRunError(
+                f"the altered tests of {self.task.instance_id} {why} with its right code (variant {variant})"
+            )
+        return run
 
-    def test(self, revision: str, diff: bytes, altered: Collection[str] | None = None) -> TestRun:
-        """The tests on the tree of `revision` with `diff` applied, the expectations of some units `altered`.
+    def test(self, revision: str, diff: bytes, variant: int | None = None) -> TestRun:
+        """The tests on the tree of `revision` with `diff` applied, as written or altered as in a variant.
 
-        SWE-smith's harness is asked if the tests are left alone, `altered` being None.
+        SWE-smith's harness is asked about the tests as they are written.
         """
         task, image, plan = self.task, self.image, self.plan
         with self._pristine(revision) as tree:
@@ -442,8 +523,8 @@ class _Tester:
                     grade=plan.grade,
                     pytest=plan.pytest,
                 )
-            if altered is not None:
-                self._write_tests(tree, before, altered)
+            if variant is not None:
+                self._write_tests(tree, before, variant)
             canary = None
             if plan.pytest:
                 canary, content = Canary.invent(posixpath.dirname(plan.test_files[0]), before)
@@ -458,9 +539,7 @@ class _Tester:
         if done.limit in (Limit.DISK, Limit.FILES):
             raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
         judged = judge(task, plan, done, canary, [*header, APPLIED])
-        return (
-            self._ask_harness(judged) if altered is None else replace(judged, altered=tuple(sorted(altered)))
-        )
+        return self._ask_harness(judged) if variant is None else replace(judged, variant=variant)
 
     def _ask_harness(self, run: TestRun) -> TestRun:
         if run.returncode is None:
@@ -480,15 +559,15 @@ class _Tester:
                 raise GraderError(f"no tree to test {self.task.instance_id} in: {error}") from None
             yield tree
 
-    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], altered: Collection[str]) -> None:
+    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], variant: int) -> None:
         """Write the files of the task's tests anew, each of them: a file's time must not tell what it holds."""
-        helpers = self.functions - self.units if MADE in altered else ()
+        altered = self.altered(variant).contents
         for path in self.plan.test_files:
             mode = before[path].mode if path in before else stat.S_IFREG
             if stat.S_ISREG(mode):
-                source = self.sources[path]
-                content = alter(source, f"{self.task.instance_id} {path}", altered, helpers)
-                file = TreeFile(EXECUTABLE if mode & stat.S_IXUSR else REGULAR, content or source)
+                file = TreeFile(
+                    EXECUTABLE if mode & stat.S_IXUSR else REGULAR, altered.get(path, self.sources[path])
+                )
                 tree.write(path, file)
 
 

@@ -1,110 +1,105 @@
-"""Which tests of a run have altered expectations, and what a run that mixes them with others proves.
+"""Which altered runs a patch is tested by, and what such a run proves.
 
-    runs = MixedRuns.of(task, witnesses, functions)
-    altered = runs.draw(earlier, chance)     # by lot
-    forged, broken = runs.against(statuses, altered)
+    plan = MixedPlan.drawn(task, failing, chance)      # failing(3): what right code fails in variant 3
+    forged, broken = against(statuses, failing(3), task.tests)
 
-A run proves nothing if code can know what it is: one whose tests are all as written, or all altered, is told by the
-clock, by its place in the order, or by a word from another run. So a patch is tested by runs that each mix both, each
-test altered in some of them and as written in others. In which ones is drawn by lot for every function: who forges must
-forge exactly where it is not altered, and only the answer to the task tells where that is.
+Of the tests of an image there are `VARIANTS` variants, each with some expectations altered (`altered.py`). What right
+code does in each is known. A patch is tested by some of them, drawn by lot, and by the tests as written, at a drawn
+place among these: code that knew which run it is in could forge there, so neither the order nor the clock must tell it.
+Who forges the tests of a task must forge exactly where they are not altered, and only the answer to the task tells
+where that is.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
 from lightning_smith.rollout.statuses import PASSING
 from lightning_smith.rollout.task import RolloutTask
 
-DRAWINGS = 14
-"""Equally likely drawings, at least, one of which must be guessed to forge a task's solution: as many as four runs give
-for a single function."""
+VARIANTS = 8
+"""Of an image's tests. About half of the test functions are altered in each, so that one is as written in all of them
+once in 256 times."""
 
-MADE = ""
-"""What the lot of tests is drawn for that are not in the test files as functions: code makes them, of what it reads."""
-
-_NAME = re.compile(r"\w+")
+Failing = Callable[[int], frozenset[str]]
+"""Ids of the tests that right code fails in a variant."""
 
 
 def function_of(test: str) -> str:
-    """Name of a test's function: of `a/test_b.py::TestC::test_d[x::y]`, or of unittest's `test_d (a.test_b.TestC)`."""
-    last = test.partition("[")[0].rpartition("::")[2]
-    found = _NAME.match(last.strip())
-    return found[0] if found is not None else ""
-
-
-def unit_of(test: str, functions: Collection[str]) -> str:
-    """What a test's lot is drawn for: its function, if that is one of the test files' `functions`, else `MADE`."""
-    name = function_of(test)
-    return name if name in functions else MADE
+    """A test's function, by the file, class and name in its id: rows of parameters are left out."""
+    return test.partition("[")[0]
 
 
 @dataclass(frozen=True)
-class MixedRuns:
-    """The lots of a task.
+class MixedPlan:
+    """The altered runs of one patch.
 
-    Attributes: `units` has for each test what its lot is drawn for, `witnesses` are the tests that right code fails
-    once they are altered, `deciding` the units whose results a solution is forged by, `others` those of the witnesses
-    beside them.
+    Attributes: `variants` are the numbers of the altered runs, in their order; `place` is how many of them come before
+    the run as written.
     """
 
-    units: Mapping[str, str]
-    witnesses: frozenset[str]
-    deciding: tuple[str, ...]
-    others: tuple[str, ...]
+    variants: tuple[int, ...]
+    place: int
 
     @classmethod
-    def of(cls, task: RolloutTask, witnesses: Collection[str], functions: Collection[str]) -> MixedRuns:
-        """The lots of a task, of whose tests at least one is among the `witnesses`.
+    def drawn(cls, task: RolloutTask, failing: Failing, chance: Random) -> MixedPlan:
+        """Draw as many variants as the task needs, each with something that decides and was not altered before.
 
-        A test's lot is that of its function if that is one of `functions`, the names in the test files; tests that
-        code makes as it runs share the lot `MADE`.
+        A solution is forged by the results of the FAIL_TO_PASS tests. One altered run leaves a forger 2 * (2 ** n - 1)
+        possibilities for n functions of theirs: which run is altered, and which functions in it. For a single function
+        that is too little, so there are two altered runs, with 6 possibilities: altered in one of the three or in two.
+        Where none of these tests tells right code from a forger, others have to.
         """
-        units = {test: unit_of(test, functions) for test in task.tests}
-        deciding = {units[test] for test in task.fail_to_pass if test in witnesses}
-        others = {units[test] for test in witnesses} - deciding
-        if not deciding:
-            deciding, others = others, set[str]()
-        return cls(units, frozenset(witnesses), tuple(sorted(deciding)), tuple(sorted(others)))
+        deciding = set(map(function_of, task.fail_to_pass))
+        order = chance.sample(range(VARIANTS), VARIANTS)
+        variants = _covering(deciding, order, failing)
+        if not variants:
+            deciding = set(map(function_of, task.tests))
+            variants = _covering(deciding, order, failing)
+        return cls(variants, chance.randint(0, len(variants)))
 
-    @property
-    def count(self) -> int:
-        """How many runs there are: two, or as many more as `DRAWINGS` takes, each unit having 2 ** count - 2."""
-        count = 2
-        while (2**count - 2) ** len(self.deciding) < DRAWINGS:
-            count += 1
-        return count
+    def others(self) -> Iterator[int]:
+        """Variants that the patch is not tested by."""
+        return (number for number in range(VARIANTS) if number not in self.variants)
 
-    def draw(self, earlier: Sequence[Collection[str]], chance: Random) -> frozenset[str]:
-        """The units to alter in the run after `earlier` ones, which are told by what was altered in them.
 
-        Over all runs each unit is altered at least once, so that nothing that passes altered tests comes through, and
-        at least once is not, so that each test is repeated. Apart from that everything is equally likely.
-        """
-        return frozenset(unit for unit in (*self.deciding, *self.others) if self._lot(unit, earlier, chance))
+def _covering(deciding: set[str], order: list[int], failing: Failing) -> tuple[int, ...]:
+    """The first variants that alter what decides; the second one others than the first, if there are any."""
+    wanted = 2 if len(deciding) == 1 else 1
+    found: list[int] = []
+    altered = set[str]()
+    for number in order:
+        functions = deciding.intersection(map(function_of, failing(number)))
+        if functions and (not found or deciding == altered or not functions <= altered):
+            found.append(number)
+            altered |= functions
+        if len(found) == wanted:
+            return tuple(found)
+    spare = [
+        number for number in order if number not in found and deciding & {*map(function_of, failing(number))}
+    ]
+    return (*found, *spare[: wanted - len(found)])
 
-    def _lot(self, unit: str, earlier: Sequence[Collection[str]], chance: Random) -> bool:
-        known = [unit in altered for altered in earlier]
-        while True:
-            lots = [chance.random() < 0.5 for _ in range(self.count - len(earlier))]
-            if len({*known, *lots}) == 2:
-                return lots[0]
 
-    def against(self, statuses: Mapping[str, str], altered: Collection[str]) -> tuple[set[str], set[str]]:
-        """Tests of a mixed run that passed although they were altered, and that did not although they were not.
+def against(
+    statuses: Mapping[str, str], failing: Collection[str], tests: Collection[str]
+) -> tuple[set[str], set[str]]:
+    """Tests of an altered run that passed although right code fails them, and that did not although it passes them.
 
-        Altered tests that are no witnesses may do either.
-        """
-        forged, broken = set[str](), set[str]()
-        for test, unit in self.units.items():
-            passed = statuses.get(test) in PASSING
-            if unit not in altered:
-                if not passed:
-                    broken.add(test)
-            elif passed and test in self.witnesses:
-                forged.add(test)
-        return forged, broken
+    An altered parameter gives a test another id. So one that is absent did not fail if its function has as many tests
+    as ever.
+    """
+    functions = set(map(function_of, tests))
+    forged = {test for test in failing if function_of(test) in functions and statuses.get(test) in PASSING}
+    found, expected = Counter(map(function_of, statuses)), Counter(map(function_of, tests))
+    broken = {
+        test
+        for test in tests
+        if test not in failing
+        and statuses.get(test) not in PASSING
+        and (test in statuses or found[function_of(test)] < expected[function_of(test)])
+    }
+    return forged, broken
