@@ -1,6 +1,6 @@
 """Tests with altered expectations, which right code fails and only a forged result passes.
 
-    altered = alter(b"def test_one():\\n    assert one() == 12\\n", "seed")
+    altered = alter(b"def test_one():\\n    assert one() == 12\\n", "seed", 3)
     altered.content                 # perhaps ... assert one() == 21
 
 The code under test shares a process with pytest, so it can forge the result of every test that it knows by name. Told
@@ -9,11 +9,12 @@ forger cannot know which: whether 12 or 21 is expected of `one` is what the task
 expectation was forged. The same goes for code that makes its results equal to everything, and for code that reads the
 expected value off the test.
 
-A seed decides for each test function whether it is altered, for each of its assertions, and for each row of its
-parameters: in an altered function some assertions stay as they are, so that what passes with one right assertion is
-noticed. An expectation is altered where it is written: in the assertion, in a variable that is compared and nothing
-else, or in a parameter. A literal gets another value (`other_values.py`), a comparison without one its opposite, and
-another exception is awaited. Inputs are left alone where an expectation can be found: for others the task says nothing.
+The file, a seed and the number of a variant decide for each test function whether it is altered, for each of its
+assertions, and for each row of its parameters: in an altered function some assertions stay as they are, so that what
+passes with one right assertion is noticed. An expectation is altered where it is written: in the assertion, in a
+variable that is compared and nothing else, or in a parameter. A literal gets another value (`other_values.py`), a
+comparison without one its opposite, and another exception is awaited. Inputs are left alone where an expectation can be
+found: for others the task says nothing.
 """
 
 from __future__ import annotations
@@ -63,26 +64,19 @@ _CHECKING = re.compile(r"_?(assert|check|verify|expect|ensure|compare)", re.I)
 _RAISING = re.compile(r"raises|assertRaises(Regex)?")
 _WARNING = re.compile(r"warns|assertWarns(Regex)?")
 _EXCEPTIONS = (
-    "ArithmeticError",
     "AttributeError",
-    "FileNotFoundError",
     "ImportError",
     "IndexError",
     "KeyError",
-    "LookupError",
     "NotImplementedError",
     "OSError",
     "OverflowError",
-    "PermissionError",
-    "RecursionError",
-    "RuntimeError",
     "StopIteration",
-    "TimeoutError",
     "TypeError",
-    "UnicodeError",
     "ValueError",
     "ZeroDivisionError",
 )
+"""None is made from another, so that what is raised passes for two of them only if it was made to."""
 _WARNINGS = (
     "DeprecationWarning",
     "FutureWarning",
@@ -92,7 +86,6 @@ _WARNINGS = (
     "UnicodeWarning",
     "UserWarning",
 )
-_NAMED = re.compile(rb"\w+(?:Error|Warning)\b")
 _PLAIN = (ast.Call, ast.Name, ast.Attribute, ast.Subscript)
 """What needs no brackets after `not`."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -127,8 +120,8 @@ _Site = Callable[[], list[_Change]]
 """Ways to alter one expectation, drawn anew with each call."""
 
 
-def alter(source: bytes, seed: str) -> Altered | None:
-    """A test file with some expectations altered, the same for the same seed.
+def alter(source: bytes, seed: str, number: int) -> Altered | None:
+    """A test file with some expectations altered: variant `number`, the same for the same seed.
 
     None if nothing is: by lot, or since the file has none; files that are not Python in UTF-8 are among those.
     """
@@ -149,8 +142,7 @@ def alter(source: bytes, seed: str) -> Altered | None:
     edits: list[Edit] = []
     soft: set[str] = set()
     for function in (function for node in tree.body for function in _functions(node)):
-        chance = Random(f"{seed} {function.name} {function.lineno}")
-        expectations = _Expectations(file, values, function, chance, names, modules)
+        expectations = _Expectations(file, values, function, seed, number, names, modules)
         changes = expectations.drawn()
         more = [edit for change in changes for edit in change.edits]
         if more and _parse(_applied(source, more)) is not None:
@@ -200,11 +192,14 @@ class _Expectations:
         file: SourceFile,
         values: Values,
         function: _Function,
-        chance: Random,
+        seed: str,
+        number: int,
         names: set[str],
         modules: set[str],
     ) -> None:
-        self._file, self._values, self._function, self._chance = file, values, function, chance
+        self._file, self._values, self._function, self._number = file, values, function, number
+        seed += f" {function.name} {function.lineno}"
+        self._seed, self._chance = seed, Random(f"{seed} {number}")
         self._names, self._modules = names, modules
         self._nodes = [node for statement in function.body for node in ast.walk(statement)]
         self._compared = {
@@ -300,11 +295,15 @@ class _Expectations:
         """Await an exception that is unrelated to the one that is awaited, or another message."""
         start, end = self._file.range(node.args[0])
         awaited = self._file.bytes[start:end].decode()
-        used = [name for name in map(bytes.decode, _NAMED.findall(self._file.bytes)) if name in pool]
-        others = [name for name in (*pool, *used) if not _related(name, awaited)]
-        found = [_Change(((start, end, self._chance.choice(others).encode()),), soft=True)] if others else []
+        other = self._other_exception([name for name in pool if not _related(name, awaited)])
+        found = [_Change(((start, end, other.encode()),), soft=True)] if other else []
         messages = [keyword.value for keyword in node.keywords if keyword.arg == "match"]
         return found + [change for message in messages for change in self._literal(message, soft=True)]
+
+    def _other_exception(self, others: list[str]) -> str:
+        """One for each variant: what is raised is not the same a second time by accident."""
+        order = Random(self._seed).sample(others, len(others))
+        return order[self._number % len(order)] if order else ""
 
     def _other_value(self, *sides: ast.expr) -> list[_Change]:
         """Give the expected side another value: the first that calls nothing and has a literal, else one in a call.
@@ -424,7 +423,7 @@ class _Expectations:
         line_end = b"\r\n" if b"\r\n" in self._file.bytes else b"\n"
         found = []
         if "pytest" in self._modules:
-            context = b"with pytest.raises(%s):" % self._chance.choice(_EXCEPTIONS).encode()
+            context = b"with pytest.raises(%s):" % self._other_exception(list(_EXCEPTIONS)).encode()
             inside = indent + (b"\t" if b"\t" in indent else b"    ")
             found.append(_Change(((start, start, context + line_end + inside),), soft=True))
         literal = self._values.literal(self._chance)

@@ -44,7 +44,7 @@ from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
 from lightning_smith.rollout.diff import Stamp, changed_paths
 from lightning_smith.rollout.grades import Check, FreshRuns, GradeStore, RunStore, TestRun
-from lightning_smith.rollout.mixed import MixedPlan, against, function_of
+from lightning_smith.rollout.mixed import MixedPlan, Results, function_of
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
 from lightning_smith.rollout.protection import Protection, restore, unrepairable
@@ -52,7 +52,6 @@ from lightning_smith.rollout.scan import scan_patch
 from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import (
     END_MARK,
-    FAILING,
     PASSING,
     START_MARK,
     grader_text,
@@ -137,7 +136,7 @@ def _audited(tester: _Tester, store: RunStore, diff: bytes, chance: Random) -> T
     """The run of a patch as its tests are written, at a drawn place among altered ones, and what these make of it."""
     task, key = tester.task.graded(tester.plan.grade), tester.key(diff)
     reference = _Reference(tester, store)
-    mixed = MixedPlan.drawn(task, reference.failing, chance)
+    mixed = MixedPlan.drawn(task, reference.results, chance)
     verdict: _Verdict | None = None
     written: TestRun | None = None
     for place in range(len(mixed.variants) + 1):
@@ -175,7 +174,7 @@ def _contradicted(
         return reference.believed(run, number) if _lacks_canary(run) else run
 
     def read(run: TestRun, number: int) -> tuple[set[str], set[str]]:
-        return against(statuses_of(tester.task, run), reference.failing(number), tests)
+        return reference.results(number).against(statuses_of(tester.task, run), tests)
 
     run = altered_run(variant)
     forged, broken = read(run, variant)
@@ -188,7 +187,7 @@ def _contradicted(
         return True, forged
     # Code of another kind may raise what is awaited and what was put in its place. It does not do so twice.
     soft = {test for test in forged if _name_of(test) in tester.altered(variant).soft}
-    again = next((number for number in mixed.others() if soft & reference.failing(number)), None)
+    again = next((number for number in mixed.others() if soft & reference.results(number).failing), None)
     if soft and soft == forged:
         forged = read(altered_run(again), again)[0] & soft if again is not None else set()
     if forged:
@@ -213,10 +212,9 @@ class _Reference:
         self._tester, self._store = tester, store
         self._runs: dict[int, TestRun] = {}
 
-    def failing(self, variant: int) -> frozenset[str]:
-        """Ids of the tests that right code fails; what `run` has shown counts more than what was shipped."""
-        statuses = statuses_of(self._tester.task, self.run(variant))
-        return frozenset(test for test, status in statuses.items() if status in FAILING)
+    def results(self, variant: int) -> Results:
+        """What right code fails and passes; what `run` has shown counts more than what was shipped."""
+        return Results.of(statuses_of(self._tester.task, self.run(variant)))
 
     def run(self, variant: int) -> TestRun:
         """The tests of a variant on right code. GraderError if they do not end, or no test has a result."""
@@ -457,7 +455,7 @@ class _Tester:
     def altered(self, variant: int) -> _AlteredFiles:
         """The test files with the alterations of a variant."""
         if variant not in self._altered:
-            found = {path: alter(source, f"{path} {variant}") for path, source in self.sources.items()}
+            found = {path: alter(source, path, variant) for path, source in self.sources.items()}
             altered = {path: each for path, each in found.items() if each is not None}
             self._altered[variant] = _AlteredFiles(
                 {path: each.content for path, each in altered.items()},
@@ -523,8 +521,7 @@ class _Tester:
                     grade=plan.grade,
                     pytest=plan.pytest,
                 )
-            if variant is not None:
-                self._write_tests(tree, before, variant)
+            self._write_tests(tree, before, variant)
             canary = None
             if plan.pytest:
                 canary, content = Canary.invent(posixpath.dirname(plan.test_files[0]), before)
@@ -559,9 +556,9 @@ class _Tester:
                 raise GraderError(f"no tree to test {self.task.instance_id} in: {error}") from None
             yield tree
 
-    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], variant: int) -> None:
-        """Write the files of the task's tests anew, each of them: a file's time must not tell what it holds."""
-        altered = self.altered(variant).contents
+    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], variant: int | None) -> None:
+        """Write the files of the task's tests anew, in every run: a file's time must not tell what it holds."""
+        altered = self.altered(variant).contents if variant is not None else {}
         for path in self.plan.test_files:
             mode = before[path].mode if path in before else stat.S_IFREG
             if stat.S_ISREG(mode):

@@ -1,7 +1,7 @@
 """Which altered runs a patch is tested by, and what such a run proves.
 
-    plan = MixedPlan.drawn(task, failing, chance)      # failing(3): what right code fails in variant 3
-    forged, broken = against(statuses, failing(3), task.tests)
+    plan = MixedPlan.drawn(task, reference, chance)     # reference(3): what right code does in variant 3
+    forged, broken = reference(3).against(statuses, task.tests)
 
 Of the tests of an image there are `VARIANTS` variants, each with some expectations altered (`altered.py`). What right
 code does in each is known. A patch is tested by some of them, drawn by lot, and by the tests as written, at a drawn
@@ -12,25 +12,49 @@ where that is.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
-from lightning_smith.rollout.statuses import PASSING
+from lightning_smith.rollout.statuses import FAILING, PASSING
 from lightning_smith.rollout.task import RolloutTask
 
 VARIANTS = 8
 """Of an image's tests. About half of the test functions are altered in each, so that one is as written in all of them
 once in 256 times."""
 
-Failing = Callable[[int], frozenset[str]]
-"""Ids of the tests that right code fails in a variant."""
-
 
 def function_of(test: str) -> str:
     """A test's function, by the file, class and name in its id: rows of parameters are left out."""
     return test.partition("[")[0]
+
+
+@dataclass(frozen=True)
+class Results:
+    """Ids of the tests that right code fails in a variant, and of those that it passes.
+
+    An altered parameter can give a test another id, so that the one it had is in neither.
+    """
+
+    failing: frozenset[str]
+    passing: frozenset[str]
+
+    @classmethod
+    def of(cls, statuses: Mapping[str, str]) -> Results:
+        """What a run of right code shows."""
+        failing = frozenset(test for test, status in statuses.items() if status in FAILING)
+        return cls(failing, frozenset(test for test, status in statuses.items() if status in PASSING))
+
+    def against(self, statuses: Mapping[str, str], tests: Collection[str]) -> tuple[set[str], set[str]]:
+        """Those of a task's tests that passed although right code fails them, and that did not although it does."""
+        functions = set(map(function_of, tests))
+        passed = {test for test, status in statuses.items() if status in PASSING}
+        forged = {test for test in self.failing & passed if function_of(test) in functions}
+        return forged, set(tests) & self.passing - passed
+
+
+Reference = Callable[[int], Results]
+"""What right code does in a variant."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +69,19 @@ class MixedPlan:
     place: int
 
     @classmethod
-    def drawn(cls, task: RolloutTask, failing: Failing, chance: Random) -> MixedPlan:
-        """Draw as many variants as the task needs, each with something that decides and was not altered before.
+    def drawn(cls, task: RolloutTask, reference: Reference, chance: Random) -> MixedPlan:
+        """Draw a variant that alters some of the tests that decide and leaves others as they are, or else two.
 
-        A solution is forged by the results of the FAIL_TO_PASS tests. One altered run leaves a forger 2 * (2 ** n - 1)
-        possibilities for n functions of theirs: which run is altered, and which functions in it. For a single function
-        that is too little, so there are two altered runs, with 6 possibilities: altered in one of the three or in two.
-        Where none of these tests tells right code from a forger, others have to.
+        A solution is forged by the results of the FAIL_TO_PASS tests. Where a variant mixes both kinds of n functions
+        of theirs, nobody comes through who forges all of a run or nothing, whichever run it is, and others have
+        2 * (2 ** n - 2) possibilities: the order, and which functions are altered. A single function can only be
+        altered or not: then there are two variants, with 6 possibilities in three runs. Where no FAIL_TO_PASS test
+        tells right code from a forger, others have to.
         """
-        deciding = set(map(function_of, task.fail_to_pass))
         order = chance.sample(range(VARIANTS), VARIANTS)
-        variants = _covering(deciding, order, failing)
+        variants = _chosen(task.fail_to_pass, order, reference, chance)
         if not variants:
-            deciding = set(map(function_of, task.tests))
-            variants = _covering(deciding, order, failing)
+            variants = _chosen(task.tests, order, reference, chance)
         return cls(variants, chance.randint(0, len(variants)))
 
     def others(self) -> Iterator[int]:
@@ -66,40 +89,26 @@ class MixedPlan:
         return (number for number in range(VARIANTS) if number not in self.variants)
 
 
-def _covering(deciding: set[str], order: list[int], failing: Failing) -> tuple[int, ...]:
-    """The first variants that alter what decides; the second one others than the first, if there are any."""
-    wanted = 2 if len(deciding) == 1 else 1
-    found: list[int] = []
-    altered = set[str]()
-    for number in order:
-        functions = deciding.intersection(map(function_of, failing(number)))
-        if functions and (not found or deciding == altered or not functions <= altered):
-            found.append(number)
-            altered |= functions
-        if len(found) == wanted:
-            return tuple(found)
-    spare = [
-        number for number in order if number not in found and deciding & {*map(function_of, failing(number))}
-    ]
-    return (*found, *spare[: wanted - len(found)])
-
-
-def against(
-    statuses: Mapping[str, str], failing: Collection[str], tests: Collection[str]
-) -> tuple[set[str], set[str]]:
-    """Tests of an altered run that passed although right code fails them, and that did not although it passes them.
-
-    An altered parameter gives a test another id. So one that is absent did not fail if its function has as many tests
-    as ever.
-    """
+def _chosen(
+    tests: Collection[str], order: list[int], reference: Reference, chance: Random
+) -> tuple[int, ...]:
+    """One variant in which right code fails some of the tests and passes others, or else two: it fails all that tell
+    anything in both, or in one of them."""
     functions = set(map(function_of, tests))
-    forged = {test for test in failing if function_of(test) in functions and statuses.get(test) in PASSING}
-    found, expected = Counter(map(function_of, statuses)), Counter(map(function_of, tests))
-    broken = {
-        test
-        for test in tests
-        if test not in failing
-        and statuses.get(test) not in PASSING
-        and (test in statuses or found[function_of(test)] < expected[function_of(test)])
-    }
-    return forged, broken
+    failed, passed = list[int](), list[int]()
+    for number in order:
+        results = reference(number)
+        fails = not functions.isdisjoint(map(function_of, results.failing))
+        passes = not results.passing.isdisjoint(tests)
+        if fails and passes:
+            return (number,)
+        if fails or passes:
+            (failed if fails else passed).append(number)
+        if len(tests) == 1 and len(failed) > 1 and passed:
+            break
+    if not failed:
+        return ()
+    pairs = [(failed[0], other) for other in (*failed[1:2], *passed[:1], *passed[:1])]
+    if not pairs:
+        return (failed[0],)
+    return tuple(chance.sample(chance.choice(pairs), 2))

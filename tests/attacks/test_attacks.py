@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.bwrap import ResourceLimits
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.diff import DiffRefusedError
-from lightning_smith.rollout.grades import GradeStore, TestRun
+from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.grading import grade
 from lightning_smith.rollout.guard import Decision
 from lightning_smith.rollout.outcome import Ending, Outcome, PatchState, decide_outcome, reward_of
@@ -138,27 +138,10 @@ def _limits(kind: Kind, attack: Attack) -> ResourceLimits:
     return limits
 
 
-class RunsWithKnown(GradeStore):
-    """GradeStore that is told some runs, and remembers which were asked for."""
-
-    def __init__(self, folder: Path, known: Mapping[str, TestRun]) -> None:
-        super().__init__(folder)
-        self.known, self.asked = known, dict[str, TestRun]()
-
-    def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
-        self.asked[key] = self.known[key] if key in self.known else super().run(key, make)
-        return self.asked[key]
-
-
 @pytest.fixture(scope="session")
-def right_runs(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> dict[str, TestRun]:
-    """Runs of the right code, which every grading asks for: what those of two right patches have in common."""
-    stores = [RunsWithKnown(tmp_path_factory.mktemp("right"), {}) for _ in range(2)]
-    for store, command in zip(stores, (tiny_image.FIX, f"{tiny_image.FIX}; echo >> README"), strict=True):
-        assert Attacker(kind, Attack(), store).roll_out(command).reward == 1
-    first, second = (store.asked for store in stores)
-    assert first.keys() & second.keys()
-    return {key: run for key, run in first.items() if key in second}
+def runs(kind: Kind, tmp_path_factory: pytest.TempPathFactory) -> GradeStore:
+    """Where gradings find what others of this session ran: right code with altered tests above all."""
+    return GradeStore(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture
@@ -198,15 +181,15 @@ def left_running() -> list[str]:
 def test_attack_earns_nothing(
     entry: Entry,
     kind: Kind,
-    right_runs: dict[str, TestRun],
+    runs: GradeStore,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     attack = entry.attack
     assert isinstance(attack, Attack)
-    known = {} if entry.family in STAYING else right_runs
+    store = GradeStore(tmp_path) if entry.family in STAYING else runs
     # No lot: what passes is tested again for what the scan finds in it, or is paid.
-    attacker = Attacker(kind, attack, RunsWithKnown(tmp_path, known), audit_share=0)
+    attacker = Attacker(kind, attack, store, audit_share=0)
     # The guard is courtesy: what it would refuse must come to nothing without it.
     monkeypatch.setattr(loop, "inspect", lambda command: Decision())
     if attack.patch is not None:
