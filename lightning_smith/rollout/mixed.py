@@ -108,7 +108,7 @@ def _chosen(
             break
     if not failed:
         return ()
-    pairs = [(failed[0], other) for other in (*failed[1:2], *passed[:1], *passed[:1])]
+    pairs = [(failed[0], other) for other in (*failed[1:2], *passed[:1])]
     if not pairs:
         return (failed[0],)
     return tuple(chance.sample(chance.choice(pairs), 2))

@@ -140,8 +140,7 @@ class Values:
         if isinstance(value, str):
             return self._text(value, text, chance)
         if isinstance(value, bytes):
-            other = self._text(value.decode("latin-1"), text, chance)
-            return other if other is not None and other.isascii() else None
+            return self._text(value.decode("latin-1"), text, chance)
         return chance.choice([b"False", b"True", b"[]", b"0", b'""']) if value is None else None
 
     def _integer(self, value: int, text: bytes, chance: Random) -> bytes | None:
@@ -164,7 +163,8 @@ class Values:
         for _ in range(_TRIES):
             other = self._other_text(value, chance)
             raw = "r" in prefix.lower() and ("\\" in other or quote in other or not other.isprintable())
-            if other != value and not raw:
+            coded = "b" in prefix.lower() and any(ord(letter) > 255 for letter in other)
+            if other != value and not raw and not coded:
                 return _quoted(other, prefix, quote).encode("utf-8", "replace")
         return None
 
@@ -206,8 +206,9 @@ def _decimal(value: float, text: bytes, chance: Random) -> bytes | None:
     if not digits or value - value != 0:
         return None
     place = chance.choice(digits)
-    digit = int(text[place : place + 1])
-    return text[:place] + str((digit + chance.choice([1, 9, 2])) % 10).encode() + text[place + 1 :]
+    digit = (int(text[place : place + 1]) + chance.choice([1, 9, 2])) % 10
+    other = text[:place] + str(digit).encode() + text[place + 1 :]
+    return None if float(other.replace(b"_", b"")) == value else other
 
 
 def _quoted(value: str, prefix: str, quote: str) -> str:

@@ -15,6 +15,7 @@ from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.grades import Check, GradeStore, TestRun
 from lightning_smith.rollout.grading import decide, run_tests
+from lightning_smith.rollout.mixed import VARIANTS
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.task import RolloutTask
@@ -71,20 +72,38 @@ def grade(kind: Kind, patch: bytes, folder: Path, audit: Audit | None = None) ->
     return run, store.made
 
 
-def test_what_passes_is_tested_by_mixed_runs(kind: Kind, tmp_path: Path) -> None:
+def test_what_passes_is_tested_by_an_altered_run(kind: Kind, tmp_path: Path) -> None:
     gold = patch_of(kind, tiny_image.FIX)
     run, made = grade(kind, gold, tmp_path)
     assert decide(TASK, run) is Outcome.SOLVED and run.note == ""
     assert run.checks == (Check.CANARY, Check.MIXED)
-    assert made == 5, "the tests, the altered ones with right code, and three that mix those of two functions"
-    again, made = grade(kind, gold, tmp_path)
-    assert made == 0 and again.cached and again.checks == run.checks
-    other, made = grade(kind, patch_of(kind, f"{tiny_image.FIX}; echo x > x"), tmp_path)
-    assert decide(TASK, other) is Outcome.SOLVED and made == 4
+    assert 3 <= made <= 2 + VARIANTS, "the tests, an altered run, and right code until a variant mixes"
+    right = len(runs_in(tmp_path)) - 2
+    for number in range(12):
+        other, made = grade(kind, patch_of(kind, f"{tiny_image.FIX}; echo {number} > x"), tmp_path)
+        assert decide(TASK, other) is Outcome.SOLVED and 2 <= made <= 2 + VARIANTS
+    of_right_code = len(runs_in(tmp_path)) - 2 * 13
+    assert right <= of_right_code <= VARIANTS, "right code is tested once in each variant"
+
+
+def test_lots_outlive_a_kill(kind: Kind, tmp_path: Path) -> None:
+    """What was drawn for a patch is not drawn again, or a policy could try until it suits."""
+    gold, audit = patch_of(kind, tiny_image.FIX), Audit(tmp_path / "audit", share=1)
+    _, made = grade(kind, gold, tmp_path, audit)
+    for path in runs_in(tmp_path):
+        content = path.read_bytes()
+        path.unlink()
+        run, again = grade(kind, gold, tmp_path, audit)
+        assert decide(TASK, run) is Outcome.SOLVED and again == 1, "the one that is missing, and no other"
+        assert content != b"" and len(runs_in(tmp_path)) == made
+
+
+def runs_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.run"))
 
 
 def test_what_forges_nothing_is_tested_once_until_somebody_forged(kind: Kind, tmp_path: Path) -> None:
-    """By one run where neither the scan nor the lot says more; by all of them after a result that did not hold."""
+    """By one run where neither the scan nor the lot says more; by altered ones too after forged results."""
     audit = Audit(tmp_path / "audit", share=0)
     gold = patch_of(kind, tiny_image.FIX)
     run, made = grade(kind, gold, tmp_path, audit)
@@ -93,12 +112,9 @@ def test_what_forges_nothing_is_tested_once_until_somebody_forged(kind: Kind, tm
 
     harmless = patch_of(kind, f"{tiny_image.FIX}; echo 'import gc' >> src/widget/core.py")
     run, made = grade(kind, harmless, tmp_path, audit)
-    assert decide(TASK, run) is Outcome.SOLVED and made == 5 and Check.MIXED in run.checks
-    assert (
-        len(run.hits) == 1
-        and run.hits[0].startswith("src/widget/core.py:")
-        and run.hits[0].endswith(" import gc")
-    )
+    assert decide(TASK, run) is Outcome.SOLVED and made >= 3 and Check.MIXED in run.checks
+    (hit,) = run.hits
+    assert hit.startswith("src/widget/core.py:") and hit.endswith(" import gc")
     assert grade(kind, gold, tmp_path, audit)[1] == 0 and not audit.raised
 
     forged = patch_of(kind, FORGED.format(until=2e9)).replace(b"atexit.register", b"#")
@@ -106,45 +122,26 @@ def test_what_forges_nothing_is_tested_once_until_somebody_forged(kind: Kind, tm
     assert decide(TASK, run) is Outcome.TAMPERED and any("_pytest.reports" in hit for hit in run.hits)
     assert audit.raised
     run, made = grade(kind, gold, tmp_path, audit)
-    assert decide(TASK, run) is Outcome.SOLVED and made == 3 and Check.MIXED in run.checks
+    assert decide(TASK, run) is Outcome.SOLVED and made >= 1 and Check.MIXED in run.checks
 
 
 def test_a_share_of_one_tests_all(kind: Kind, tmp_path: Path) -> None:
     run, made = grade(kind, patch_of(kind, tiny_image.FIX), tmp_path, Audit(tmp_path / "audit", share=1))
-    assert decide(TASK, run) is Outcome.SOLVED and made == 5 and run.checks == (Check.CANARY, Check.MIXED)
+    assert decide(TASK, run) is Outcome.SOLVED and made >= 3 and run.checks == (Check.CANARY, Check.MIXED)
 
 
-def test_what_fails_is_tested_once(kind: Kind, tmp_path: Path) -> None:
-    run, made = grade(kind, b"", tmp_path)
+def test_what_fails_is_unsolved_by_its_tests_as_written(kind: Kind, tmp_path: Path) -> None:
+    run, made = grade(kind, b"", tmp_path / "one", Audit(tmp_path / "audit", share=0))
     assert decide(TASK, run) is Outcome.UNSOLVED and made == 1 and run.checks == (Check.CANARY,)
+    run, _ = grade(kind, b"", tmp_path / "other")
+    assert decide(TASK, run) is Outcome.UNSOLVED and run.checks == (Check.CANARY,) and run.note == ""
 
 
-def test_lots_outlive_a_kill(kind: Kind, tmp_path: Path) -> None:
-    """What was drawn for a run that ended is not drawn again, or a policy could try until it suits."""
-    gold = patch_of(kind, tiny_image.FIX)
-    grade(kind, gold, tmp_path)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*.run")}
-    mixed = [path for path, content in before.items() if b"test_low FAILED" not in content]
-    max(mixed, key=lambda path: path.stat().st_mtime_ns).unlink()
-    run, made = grade(kind, gold, tmp_path)
-    assert decide(TASK, run) is Outcome.SOLVED and made == 1
-    assert len(before) == 5 and sum(path.read_bytes() == before[path] for path in before) >= 4
-
-
-def test_a_pass_that_is_not_repeated_is_none(kind: Kind, tmp_path: Path) -> None:
-    """Forged at first and honest later, or flaky: what is as written in the mixed runs tells.
-
-    Another number is no better for the code with the bug than the right one; `!=` in the place of `==` would be.
-    """
-    tests = tiny_image.FILES["tests/test_core.py"].replace(
-        "clamp(value, 0, 3) == value", "[clamp(value, 0, 3), 7] == [value, 7]"
-    )
-    files = {**tiny_image.FILES, "tests/test_core.py": tests}
-    kind = replace(kind, image=LocalImage.open(tiny_image.build(tmp_path / "images", files)))
-    run, _ = grade(kind, patch_of(kind, FORGED.format(until=int(time.time()) + 6)), tmp_path)
-    assert decide(TASK, run) is Outcome.UNSOLVED and run.checks == (Check.CANARY,)
-    assert run.note.startswith("passed at first, but not when run again: tests/test_core.py::test_")
-    assert run.log.decode().endswith(f">>>>> Tests Errored\n{run.note}\n")
+@pytest.mark.parametrize("seconds", [2, 4, 6])
+def test_a_pass_that_is_not_repeated_is_none(kind: Kind, tmp_path: Path, seconds: int) -> None:
+    """Forged for a while, wherever it ends: some of an altered run has to pass, and some has to fail."""
+    run, _ = grade(kind, patch_of(kind, FORGED.format(until=int(time.time()) + seconds)), tmp_path)
+    assert decide(TASK, run) in (Outcome.UNSOLVED, Outcome.TAMPERED) and Check.MIXED not in run.checks
 
 
 def test_what_passes_altered_is_forged(kind: Kind, tmp_path: Path) -> None:

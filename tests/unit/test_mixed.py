@@ -1,34 +1,25 @@
-"""Lots of mixed runs: what is drawn, how well it can be guessed, and what a run's results prove."""
+"""Plans of altered runs: which variants are drawn, how well they can be guessed, and what a run's results prove."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.mixed import DRAWINGS, MADE, MixedRuns, function_of
+from lightning_smith.rollout.mixed import VARIANTS, MixedPlan, Reference, Results, function_of
 from lightning_smith.rollout.task import RolloutTask
-
-TASK = RolloutTask(
-    "x__1",
-    "image",
-    "",
-    ("t/test_a.py::test_one[p::q]", "t/test_a.py::test_one[r]", "t/test_a.py::TestB::test_two"),
-    ("t/test_a.py::test_three", "t/test_a.py::test_four"),
-)
 
 
 @pytest.mark.parametrize(
     ("test", "function"),
     [
-        ("tests/test_a.py::test_b", "test_b"),
-        ("tests/test_a.py::TestC::test_b[x::y - z[0]]", "test_b"),
-        ("test_b (pkg.test_a.TestC)", "test_b"),
-        ("test_b (pkg.test_a.TestC.test_b)", "test_b"),
-        ("tests/test_a.py::test_ü", "test_ü"),
+        ("tests/test_a.py::test_b", "tests/test_a.py::test_b"),
+        ("tests/test_a.py::TestC::test_b[x::y - z[0]]", "tests/test_a.py::TestC::test_b"),
+        ("test_b (pkg.test_a.TestC)", "test_b (pkg.test_a.TestC)"),
         ("[]", ""),
     ],
 )
@@ -36,71 +27,95 @@ def test_function_of(test: str, function: str) -> None:
     assert function_of(test) == function
 
 
-def lots_of(deciding: int, others: int = 0) -> MixedRuns:
-    return MixedRuns(
-        {}, frozenset(), tuple(f"d{n}" for n in range(deciding)), tuple(f"o{n}" for n in range(others))
-    )
+def a_task(deciding: int, others: int = 0) -> RolloutTask:
+    fail_to_pass = tuple(f"t.py::test_{number}" for number in range(deciding))
+    return RolloutTask("x__1", "image", "", fail_to_pass, tuple(f"t.py::test_p{n}" for n in range(others)))
 
 
-FUNCTIONS = {"test_one", "test_two", "test_three", "test_four", "helper"}
+def lots(task: RolloutTask, table: Mapping[int, str]) -> Reference:
+    """A reference of which each variant fails the FAIL_TO_PASS tests that have an A in the row of the table."""
+
+    def reference(number: int) -> Results:
+        row = table.get(number, "." * len(task.fail_to_pass))
+        failing = {test for test, lot in zip(task.fail_to_pass, row, strict=True) if lot == "A"}
+        return Results(frozenset(failing), frozenset(task.tests) - failing)
+
+    return reference
 
 
-def test_lots_are_of_functions_that_decide() -> None:
-    def lots(witnesses: set[str], functions: set[str] = FUNCTIONS) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        runs = MixedRuns.of(TASK, witnesses, functions)
-        assert runs.witnesses == witnesses and set(runs.units) == set(TASK.tests)
-        return runs.deciding, runs.others
-
-    tests = TASK.tests
-    assert lots(set(tests)) == (("test_one", "test_two"), ("test_four", "test_three"))
-    assert lots({tests[1], tests[3]}) == (("test_one",), ("test_three",))
-    assert lots({tests[3], tests[4]}) == (("test_four", "test_three"), ())
-    assert lots(set(tests), {"test_two", "run"}) == ((MADE, "test_two"), ())
-    assert lots({tests[2], tests[3]}, {"test_two"}) == (("test_two",), (MADE,))
+ROWS = st.integers(2, 5).flatmap(
+    lambda n: st.lists(st.text("A.", min_size=n, max_size=n), min_size=VARIANTS, max_size=VARIANTS)
+)
 
 
-@pytest.mark.parametrize(("units", "count"), [(1, 4), (2, 3), (3, 3), (4, 2), (5, 2), (200, 2)])
-def test_few_units_take_more_runs(units: int, count: int) -> None:
-    assert lots_of(units).count == count and (2**count - 2) ** units >= DRAWINGS
+@given(ROWS, st.integers())
+def test_a_variant_that_mixes_is_drawn_where_there_is_one(rows: list[str], seed: int) -> None:
+    """So that nobody comes through who forges all of a run or nothing."""
+    task = a_task(len(rows[0]))
+    plan = MixedPlan.drawn(task, lots(task, dict(enumerate(rows))), random.Random(seed))
+    assert 0 <= plan.place <= len(plan.variants) <= 2
+    drawn = [set(rows[number]) for number in plan.variants]
+    if any(len(set(row)) == 2 for row in rows):
+        assert drawn == [{"A", "."}]
+    elif any("A" in row for row in rows):
+        assert {"A"} in drawn
+    else:
+        assert drawn == []
+    assert set(plan.variants).isdisjoint(plan.others())
+    assert len(plan.variants) + len(list(plan.others())) == VARIANTS
 
 
-def draw_all(lots: MixedRuns, chance: random.Random) -> list[frozenset[str]]:
-    earlier: list[frozenset[str]] = []
-    for _ in range(lots.count):
-        earlier.append(lots.draw(earlier, chance))
-    return earlier
+def test_a_single_function_leaves_six_possibilities() -> None:
+    """All of them equally likely: altered in one of the three runs or in two, never in all and never in none."""
+    task = a_task(1, others=3)
+    reference, chance = lots(task, {0: "A", 2: "A", 3: "A"}), random.Random(5)
+    found: Counter[str] = Counter()
+    for _ in range(6000):
+        plan = MixedPlan.drawn(task, reference, chance)
+        runs = ["A" if number in (0, 2, 3) else "." for number in plan.variants]
+        found["".join([*runs[: plan.place], ".", *runs[plan.place :]])] += 1
+    assert set(found) == {"AA.", "A.A", ".AA", "A..", ".A.", "..A"}
+    assert all(850 < count < 1150 for count in found.values())  # 1000 +- 29 expected
 
 
-@given(st.integers(1, 9), st.integers(0, 3), st.integers())
-def test_each_test_is_altered_and_repeated(deciding: int, others: int, seed: int) -> None:
-    """Nobody comes through who treats all runs alike, or the first one differently."""
-    lots = lots_of(deciding, others)
-    drawn = draw_all(lots, random.Random(seed))
-    assert all(each <= {*lots.deciding, *lots.others} for each in drawn)
-    for unit in (*lots.deciding, *lots.others):
-        assert {unit in altered for altered in drawn} == {True, False}
+def test_two_functions_leave_four_possibilities() -> None:
+    task = a_task(2)
+    reference, chance = lots(task, {0: "A.", 1: ".A", 2: "AA", 5: "A.", 6: ".A"}), random.Random(5)
+    found: Counter[tuple[int, bool]] = Counter()
+    for _ in range(4000):
+        plan = MixedPlan.drawn(task, reference, chance)
+        found[plan.place, plan.variants[0] in (0, 5)] += 1
+    assert len(found) == 4 and all(850 < count < 1150 for count in found.values())
 
 
-@pytest.mark.parametrize(("units", "drawings"), [(1, 14), (2, 36), (4, 16)])
-def test_no_guess_is_better_than_another(units: int, drawings: int) -> None:
-    """All drawings are equally likely, so that even who knows which run it is guesses 1 in 14, or less."""
-    lots, chance = lots_of(units), random.Random(5)
-    found = Counter(tuple(draw_all(lots, chance)) for _ in range(1000 * drawings))
-    assert len(found) == drawings >= DRAWINGS
-    assert all(850 < count < 1150 for count in found.values())  # 1000 +- 32 expected
+def test_others_decide_where_no_fail_to_pass_test_tells() -> None:
+    task = a_task(1, others=2)
+
+    def reference(number: int) -> Results:
+        failing = frozenset({"t.py::test_p1"} if number == 3 else ())
+        return Results(failing, frozenset(task.tests) - failing)
+
+    assert MixedPlan.drawn(task, reference, random.Random(1)).variants == (3,)
+    nothing = MixedPlan.drawn(task, lambda number: Results(frozenset(), frozenset()), random.Random(1))
+    assert nothing == MixedPlan((), 0)
 
 
 def test_what_speaks_against_a_patch() -> None:
-    one_p, one_r, two, three, four = TASK.tests
-    runs = MixedRuns.of(TASK, {one_p, two, three}, FUNCTIONS)
-    passed = dict.fromkeys(TASK.tests, "PASSED")
-    assert runs.against(passed, ()) == (set(), set())
-    assert runs.against(passed, ("test_one", "test_four")) == ({one_p}, set())
-    failed = passed | {one_p: "FAILED", four: "FAILED"}
-    assert runs.against(failed, ("test_one", "test_four")) == (set(), set())
-    assert runs.against(failed, ("test_four",)) == (set(), {one_p})
-    assert runs.against({one_r: "XFAIL"}, ("test_three",)) == (set(), {one_p, two, four})
-    assert runs.against({}, ()) == (set(), set(TASK.tests))
-    made = MixedRuns.of(TASK, {one_p, two, three}, ())
-    assert made.against(passed, (MADE,)) == ({one_p, two, three}, set())
-    assert made.against({}, ()) == (set(), set(TASK.tests))
+    tests = ("t.py::test_a[1]", "t.py::test_a[2]", "t.py::test_b", "t.py::test_c")
+    right = Results.of(
+        {
+            "t.py::test_a[1]": "PASSED",
+            "t.py::test_a[3]": "FAILED",  # the altered parameter has given it another name
+            "t.py::test_b": "ERROR",
+            "t.py::test_c": "XFAIL",
+            "t.py::test_other": "FAILED",
+            "t.py::test_skipped": "SKIPPED",
+        }
+    )
+    honest = {"t.py::test_a[1]": "PASSED", "t.py::test_a[3]": "FAILED", "t.py::test_c": "PASSED"}
+    assert right.against(honest, tests) == (set(), set())
+    assert right.against(honest | {"t.py::test_a[3]": "PASSED"}, tests) == ({"t.py::test_a[3]"}, set())
+    assert right.against(honest | {"t.py::test_b": "XFAIL"}, tests) == ({"t.py::test_b"}, set())
+    assert right.against(honest | {"t.py::test_other": "PASSED"}, tests) == (set(), set()), "not the task's"
+    assert right.against(honest | {"t.py::test_c": "FAILED"}, tests) == (set(), {"t.py::test_c"})
+    assert right.against({}, tests) == (set(), {"t.py::test_a[1]", "t.py::test_c"})
