@@ -136,7 +136,14 @@ def _audited(tester: _Tester, store: RunStore, diff: bytes, chance: Random) -> T
     """The run of a patch as its tests are written, at a drawn place among altered ones, and what these make of it."""
     task, key = tester.task.graded(tester.plan.grade), tester.key(diff)
     reference = _Reference(tester, store)
-    mixed = MixedPlan.drawn(task, reference.results, chance)
+    try:
+        mixed = MixedPlan.drawn(task, reference.results, chance)
+    except ReferenceRunError:
+        # What fails as written needs no right code to say so.
+        written = store.run(key, partial(tester.test, tester.base, diff))
+        if _claims_all(task, written) or _lacks_canary(written):
+            raise
+        return _checked(written)
     verdict: _Verdict | None = None
     written: TestRun | None = None
     for place in range(len(mixed.variants) + 1):
@@ -449,8 +456,13 @@ class _Tester:
 
     @cached_property
     def sources(self) -> dict[str, bytes]:
-        """The test files as they are, by path; read once for all runs."""
-        return {path: self.image.file_at(self.base, path) for path in self.plan.test_files}
+        """The test files as they are, by path; read once for all runs. GraderError if one is absent."""
+        found = {path: self._file(self.base, path) for path in self.plan.test_files}
+        for path, content in found.items():
+            if content is None:
+                name, task = self.image.image_name, self.task.instance_id
+                raise GraderError(f"{name} lacks {path} of {task} at {self.base}")
+        return {path: content for path, content in found.items() if content is not None}
 
     def altered(self, variant: int) -> _AlteredFiles:
         """The test files with the alterations of a variant."""

@@ -299,7 +299,7 @@ def test_decision(run: TestRun, outcome: Outcome) -> None:
 
 def test_a_run_is_stored_whole(tmp_path: Path) -> None:
     store = GradeStore(tmp_path)
-    run = make_run(log=b"\xff\x00\nx\n", returncode=None, altered=("test_a", "test_b"))
+    run = make_run(log=b"\xff\x00\nx\n", returncode=None, variant=3)
     assert store.run("ab12", lambda: run) == run
     again = GradeStore(tmp_path).run("ab12", lambda: pytest.fail("it ran twice"))
     assert again.cached and replace(again, cached=False) == run
