@@ -22,6 +22,9 @@ class _NearText(str):
     def __hash__(self):
         return str.__hash__(self)
 
+    def __radd__(self, other):
+        return _NearText(other + str(self))
+
 
 class _NearInt(int):
     def __eq__(self, other):

