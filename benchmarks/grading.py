@@ -13,11 +13,11 @@ of processor time; the same by the clock ends in `_wall`.
     extra_time           what a passing patch costs beyond that run at `agent.audit_share` of config.yaml. This is an
                          expected value. What the audit adds to a patch is measured with every patch audited, less the
                          same with none audited, and weighed by how likely it is: 1 for a patch with a hit of the scan,
-                         the share for another. Runs that the grader makes once for a task, as of its right code, are in
-                         it as if no other patch of the task were ever audited
+                         the share for another. Runs of right code are in it as if no other patch of the task were ever
+                         audited
     extra_time_full      the same at a share of 1
-    once                 the part of `extra_time_full` that is paid once for a task: what a second, equally right patch
-                         of the same task finds in the store
+    once                 the part of `extra_time_full` that is paid once for a task, or for several that have the same
+                         tests: runs of right code
     run_s, run_wall_s    seconds of one run of the tests, mean
     suspicious           share of the gold and honest patches with a hit of the scan
     refused              how many of them are not `solved` when every patch is audited
@@ -199,9 +199,13 @@ class TimedRuns:
     runs: dict[str, TestRun] = field(default_factory=dict)
     spent: dict[str, Spent] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    right: set[str] = field(default_factory=set)
+    """Keys of runs of right code, which are no patch's own."""
 
     def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
         self.asked.append(key)
+        if getattr(getattr(make, "func", make), "__name__", "") == "test_right":
+            self.right.add(key)
         if key not in self.runs:
             started_s = time.perf_counter()
             run = make()
@@ -302,19 +306,18 @@ class Cost:
 
 
 def cost(bench: Bench, mini: MiniTask, diff: bytes) -> tuple[Graded, Cost]:
-    """Grade a gold patch without audit, with it, and another like it with the same store."""
+    """Grade a gold patch without audit and with it, and another like it with it, since runs are drawn by lot."""
     plain, store = TimedRuns(), TimedRuns()
     bench.grade(mini, diff, plain, NoAudit, 0)
     run = plain.took(set(plain.asked))
     graded = bench.grade(mini, diff, store, Audit, 1)
     first = set(store.asked)
+    once = store.took(first & store.right)
     store.asked.clear()
     bench.grade(mini, gold(mini, bench.image(mini), bench.sandbox, b"# end\n"), store, Audit, 1)
-    second = set(store.asked)
-    shared = first & second
-    own = [store.took(keys - shared) - run for keys in (first, second)]
+    own = [store.took(keys - store.right) - run for keys in (first, set(store.asked))]
     mean = Spent(statistics.mean(spent.cpu for spent in own), statistics.mean(spent.wall for spent in own))
-    return graded, Cost(run, mean, store.took(shared), 1.0 if graded.hits else bench.share)
+    return graded, Cost(run, mean, once, 1.0 if graded.hits else bench.share)
 
 
 def ratios(costs: Sequence[Cost]) -> dict[str, float]:
