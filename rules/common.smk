@@ -124,8 +124,13 @@ def policy_of(recipe):
 
 
 def agent_settings(wildcards):
-    """The agent's limits and templates as JSON; a function, since Snakemake would take its braces for wildcards."""
-    return dump_json(config["agent"])
+    """The agent's limits and templates as JSON; a function, since Snakemake would take its braces for wildcards.
+
+    How many test runs a machine makes at a time is no parameter but a resource: it changes no result.
+    """
+    return dump_json(
+        {name: value for name, value in config["agent"].items() if name != "gradings"}
+    )
 
 
 def recipe_settings(wildcards):

@@ -22,6 +22,7 @@ rule probe:
     threads: 2
     resources:
         machine="A",
+        gradings=config["agent"]["gradings"],
     params:
         work=WORK,
         logs=LOGS,
@@ -43,7 +44,7 @@ rule probe:
         "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
         " --seed {params.seed} --model {params.model:q} --model-name {params.name} --context {params.context} --temperature {params.temperature}"
         " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --work {params.work}/probe --logs {params.logs}/probe"
-        " --settings {params.agent:q} --max-invalid-fraction {params.max_invalid} --out {output.log:q} 2>&1 | tee -i {log:q}"
+        " --settings {params.agent:q} --gradings {resources.gradings} --max-invalid-fraction {params.max_invalid} --out {output.log:q} 2>&1 | tee -i {log:q}"
 
 
 rule select_by_difficulty:

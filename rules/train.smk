@@ -30,6 +30,7 @@ rule train_segment:
     resources:
         machine="B",
         gpu=4,
+        gradings=config["agent"]["gradings"],
     params:
         work=WORK,
         logs=LOGS,
@@ -46,7 +47,7 @@ rule train_segment:
     shell:
         "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
         " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q} --context {params.context}"
-        " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --agent {params.agent:q} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
+        " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --agent {params.agent:q} --gradings {resources.gradings} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 

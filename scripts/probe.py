@@ -70,6 +70,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         help="tokens, prompt and answer, to serve it with (default: what it can hold)",
     )
     add("--settings", type=json.loads, required=True, help="JSON of the agent's limits, as in config.yaml")
+    add(
+        "--gradings",
+        type=whole(1),
+        default=2,
+        help="test runs at a time, if the JSON does not say (default %(default)s)",
+    )
     add("--max-rollouts", type=whole(1), default=32, help="rollouts at once (default %(default)s)")
     add("--retries", type=whole(0), default=2, help="of a rollout without a verdict (default %(default)s)")
     add(
@@ -111,7 +117,7 @@ def main(argv: list[str] | None = None) -> None:
             max_rollouts=args.max_rollouts,
             retries=args.retries,
             max_invalid_fraction=args.max_invalid_fraction,
-            agent_settings=AgentSettings.from_dict(args.settings),
+            agent_settings=AgentSettings.from_dict({"gradings": args.gradings} | args.settings),
             logs=args.logs,
         )
         tasks = draw_tasks(read_ids(args.tasks), args.count or None, args.seed)[args.shard :: args.shards]

@@ -51,6 +51,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         help="folder of manifests of prepared images, compared with what rollouts record",
     )
     add("--agent", type=json.loads, required=True, help="JSON of the agent's limits (`agent` of config.yaml)")
+    add(
+        "--gradings",
+        type=whole(1),
+        default=2,
+        help="test runs at a time, if the JSON does not say (default %(default)s)",
+    )
     add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
     add("--tests", default="image", help="backends.tests (default %(default)s)")
     add("--work", type=Path, required=True, help="folder of live runs: checkpoints, metrics, trajectories")
@@ -86,7 +92,7 @@ def main(argv: list[str] | None = None) -> None:
         manifests=args.manifests,
         workspace=args.workspace,
         tests=args.tests,
-        agent=AgentSettings.from_dict(args.agent),
+        agent=AgentSettings.from_dict({"gradings": args.gradings} | args.agent),
         work=args.work,
         logs=args.logs,
         max_rollouts=args.max_rollouts,

@@ -31,7 +31,7 @@ from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.settings import settings_folder
 
-GRADING_SETTINGS = ("grade", "grading_timeout_s", "audit_share")
+GRADING_SETTINGS = ("grade", "grading_timeout_s", "audit_share", "gradings")
 """Settings of the agent that decide nothing here, since predictions are graded by a stage of their own."""
 
 AGENT_SETTINGS = (

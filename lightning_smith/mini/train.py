@@ -75,7 +75,7 @@ def _describe_inputs(settings: TrainSettings) -> dict[str, Any]:
     return {
         "model_sha256": sha256_file(settings.model / "model.safetensors"),
         "tasks_sha256": sha256_file(settings.tasks),
-        "agent": asdict(settings.agent),
+        "agent": settings.agent.deciding(),
         "workspace": settings.workspace,
         "tests": settings.tests,
         "grader": GRADER_VERSION,

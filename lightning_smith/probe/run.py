@@ -7,7 +7,7 @@ run_probe(ProbeSettings(...), tasks) -> records, one a (task, sample), from the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class ProbeSettings:
             "policy": self.policy.deciding(),
             "temperature": self.temperature,
             "seed": self.seed,
-            "agent": asdict(self.agent_settings),
+            "agent": self.agent_settings.deciding(),
             "agent_class": self.agent,
             "workspace": self.workspace,
             "tests": self.tests,

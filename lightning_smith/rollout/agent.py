@@ -68,7 +68,7 @@ class Stage:
         for name in self.tasks.image_names:
             self.room.image(name)
         self.plans = open_plans(settings.tests)
-        self.store = GradeStore(settings.grades_folder)
+        self.store = GradeStore(settings.grades_folder, slots=settings.agent.gradings)
         self.audit = Audit(settings.grades_folder / "audit", settings.agent.audit_share)
 
 

@@ -1,7 +1,8 @@
 """A store of test runs: the same patch on the same task is tested once, whoever asks.
 
 Rollouts of a group often end in equal patches, and each is a process of its own. A run is a file, named by
-what it depends on; who needs it while another process makes it waits for that one. Two are made at once.
+what it depends on; who needs it while another process makes it waits for that one. The store's slots say how many
+are made at once.
 """
 
 from __future__ import annotations

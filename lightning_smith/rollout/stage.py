@@ -56,6 +56,8 @@ class AgentSettings:
     """Whether a rollout that met a limit is graded by what it had changed until then."""
     audit_share: float = 1.0
     """0..1; of the passing patches without a hit of the scan, how many mixed runs test all the same."""
+    gradings: int = 2
+    """Test runs at a time on a machine."""
     thinking: bool | None = None
     """Sent as `chat_template_kwargs.enable_thinking`; None sends nothing, for endpoints that refuse the field."""
 
@@ -82,6 +84,10 @@ class AgentSettings:
         if "{problem_statement}" not in settings.instance_template:
             raise UserError("agent.instance_template lacks {problem_statement}: the policy would see no task")
         return settings
+
+    def deciding(self) -> dict[str, Any]:
+        """The settings that decide what a rollout leaves and what comes of it."""
+        return {name: value for name, value in asdict(self).items() if name != "gradings"}
 
     @property
     def request(self) -> dict[str, Any]:

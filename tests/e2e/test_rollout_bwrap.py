@@ -448,6 +448,10 @@ def test_a_defect_is_no_verdict(stage: Stage, monkeypatch: pytest.MonkeyPatch) -
     assert record.error == "ZeroDivisionError: division by zero"
 
 
+def test_a_stage_says_how_many_gradings_run_at_a_time(stage: Stage, folder: Path) -> None:
+    assert (stage.store._slots, make_stage(folder, gradings=3).store._slots) == (2, 3)
+
+
 def test_a_stage_is_opened_once(stage: Stage, tmp_path: Path) -> None:
     stage.settings.write(tmp_path / "stage.json")
     assert open_stage(str(tmp_path / "stage.json")) is open_stage(str(tmp_path / "stage.json"))

@@ -42,6 +42,7 @@ ROOT = Path(__file__).parents[2]
         ("images", "mirror", "https://a.b", "images.mirror: 'https://a.b' is refused (write host[:port]"),
         ("recipes", "Mine", None, "recipes: 'Mine' is refused (write a lower-case letter, then"),
         ("agent", "audit_share", float("nan"), "agent.audit_share: it is not a number"),
+        ("agent", "gradings", 0, "agent.gradings: 0 is less than the minimum of 1"),
         (
             "evaluation",
             "temperature",

@@ -510,13 +510,21 @@ def test_thinking_is_a_field_of_every_request(thinking: bool | None, fields: dic
     assert AgentSettings.from_dict({**SETTINGS, "thinking": thinking}).request == fields
 
 
+def test_gradings_at_a_time_decide_nothing() -> None:
+    one, four = (AgentSettings.from_dict({**SETTINGS, "gradings": number}) for number in (1, 4))
+    assert one != four and one.deciding() == four.deciding()
+    assert one.deciding() != AgentSettings.from_dict({**SETTINGS, "max_turns": 99}).deciding()
+    with pytest.raises(UserError, match=r"agent\.gradings is 0: it must be above 0"):
+        AgentSettings.from_dict({**SETTINGS, "gradings": 0})
+
+
 def test_the_published_limits() -> None:
     """Those of smith_agent.py and its job template in Agent Lightning's example."""
     config = yaml.safe_load((REPOSITORY / "config.yaml").read_text())
     settings = AgentSettings.from_dict(config["agent"])
     assert (settings.max_turns, settings.max_tokens, settings.observation_chars) == (100, 12288, 6000)
     assert (settings.command_timeout_s, settings.rollout_timeout_s, settings.thinking) == (120, 5400, False)
-    assert settings.max_format_errors == 3 and settings.grading_timeout_s == 600
+    assert settings.max_format_errors == 3 and settings.grading_timeout_s == 600 and settings.gradings == 2
     shown = observation_text(Observation(b"h" * 5000 + b"t" * 5000, 0, False), settings.observation_chars)
     assert "h" * 3000 + "\n[... 4000 bytes left out ...]\n" + "t" * 3000 in shown
     for recipe in config["recipes"].values():

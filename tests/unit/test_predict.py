@@ -178,7 +178,12 @@ def test_rollouts_of_other_settings_are_not_reused(tmp_path: Path, monkeypatch: 
         again.install(monkeypatch)
         predict(settings(tmp_path, **change), [task("fixed")])
         assert again.asked == [("fixed", 0), ("fixed", 1)], change
-    for same in ({}, {"max_rollouts": 4, "retries": 0}, {"agent": {**AGENT, "grading_timeout_s": 16}}):
+    for same in (
+        {},
+        {"max_rollouts": 4, "retries": 0},
+        {"agent": {**AGENT, "grading_timeout_s": 16}},
+        {"agent": {**AGENT, "gradings": 5}},
+    ):
         again = Services(OUTCOMES)
         again.install(monkeypatch)
         predict(settings(tmp_path, **same), [task("fixed")])
