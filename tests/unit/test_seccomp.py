@@ -11,9 +11,9 @@ ALLOW, ERROR = 0x7FFF0000, 0x00050000
 X86_64, AARCH64, I386 = 0xC000003E, 0xC00000B7, 0x40000003
 
 
-def run(program: bytes, architecture: int, number: int, argument: int = 0) -> int:
+def run(program: bytes, architecture: int, number: int, first: int = 0, third: int = 0) -> int:
     """What the kernel would be told of a call, by its seccomp_data: number, architecture, address, arguments."""
-    data = struct.pack("=IIQ6Q", number, architecture, 0, argument, 0, 0, 0, 0, 0)
+    data = struct.pack("=IIQ6Q", number, architecture, 0, first, 0, third, 0, 0, 0)
     steps = list(struct.iter_unpack("=HBBI", program))
     at = value = 0
     while True:
@@ -52,6 +52,29 @@ def test_one_family_of_sockets_is_refused(case: tuple[bytes, int, int, int]) -> 
     assert run(program, architecture, socket, 40) == ERROR | errno.EAFNOSUPPORT
     assert [run(program, architecture, socket, family) for family in (1, 2, 10, 16)] == [ALLOW] * 4
     assert run(program, architecture, socket + 1, 40) == ALLOW
+
+
+@pytest.mark.parametrize(
+    ("machine", "architecture", "madvise", "refused"),
+    [
+        ("x86_64", X86_64, 28, (27, 187, 221, 327, 440, 451)),
+        ("aarch64", AARCH64, 233, (213, 223, 232, 286, 440, 451)),
+    ],
+)
+def test_the_page_cache_is_nobodys_to_ask_or_to_empty(
+    machine: str, architecture: int, madvise: int, refused: tuple[int, ...]
+) -> None:
+    program = filter_program(machine)
+    assert program is not None
+    for number in refused:
+        assert run(program, architecture, number) == ERROR | errno.ENOSYS
+    for advice in (20, 21):
+        assert run(program, architecture, madvise, third=advice) == ERROR | errno.EINVAL
+        assert run(program, architecture, madvise, first=advice) == ALLOW
+        assert run(program, architecture, madvise + 1, third=advice) == ALLOW
+    assert [run(program, architecture, madvise, first=40, third=advice) for advice in (0, 3, 4, 8, 22)] == [
+        ALLOW
+    ] * 5
 
 
 def test_calls_of_another_architecture_are_refused(case: tuple[bytes, int, int, int]) -> None:
