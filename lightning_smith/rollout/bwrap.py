@@ -4,9 +4,12 @@
     done = sandbox.run("grep -n clamp src/*.py", tree=folder, environment={}, timeout_s=10)
 
 Each command gets namespaces of its own (user, process, network, mount and so on), so the end of its first
-process ends all of it, whatever it started and however that detached. Its root is empty but for /usr and the
-testbed's interpreter, both read-only, and the task's tree at /testbed. /proc is read-only: below /proc/sys are the
-machine's own settings, which belong to root, and so to commands of a harness that runs as root.
+process ends all of it, whatever it started and however that detached. Its root is empty but for programs, libraries
+and the testbed's interpreter, all read-only (`machine_view.py`), and the task's tree at /testbed. /proc is read-only:
+below /proc/sys are the machine's own settings, which belong to root, and so to commands of a harness that runs as root.
+
+A command may also get a copy of the tree, on a file system of its own. Others share one with other trees, and with it
+the number that the next new file gets: there, code under test could leave word for a later run.
 """
 
 from __future__ import annotations
@@ -33,15 +36,14 @@ from lightning_smith.errors import UserError, run_script
 from lightning_smith.process import ProcessStat, is_running, process_stat
 from lightning_smith.rollout.cgroup import ProcessGroup
 from lightning_smith.rollout.chroot import leave_chroot
+from lightning_smith.rollout.devices import with_fixed_devices
 from lightning_smith.rollout.executor import SCRIPT, HeadAndTail
 from lightning_smith.rollout.keeper import forget, watch
+from lightning_smith.rollout.machine_view import TESTBED, proc_files, proc_mounts, system_mounts
 from lightning_smith.rollout.seccomp import filter_program
 
 TREE = "/testbed"
 """Where a command sees the task's tree: the same place as in SWE-smith's images."""
-
-TESTBED = "/opt/testbed"
-"""Where a command sees the environment of the testbed's interpreter."""
 
 _OPTIONS = ("--size", "--disable-userns", "--json-status-fd", "--block-fd", "--seccomp")
 """Options that bubblewrap has had since 0.8."""
@@ -51,8 +53,12 @@ _ACCOUNTS = {
     "/etc/passwd": b"agent:x:1000:1000::/tmp:/bin/bash\n",
     "/etc/group": b"agent:x:1000:\n",
 }
-_SYSTEM_FOLDERS = ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")
-_SYSTEM_FILES = ("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d")
+
+_PROGRAMS = ("git", "sed", "grep", "find", "diff", "tar")
+"""What rollouts and gradings call."""
+
+_COPY_FACTOR = 4
+"""Bytes of memory for each byte of an archive: there a file takes a page or more, here a kilobyte or more."""
 
 _TICK_S = 0.1
 _POLL_S = 0.001
@@ -75,6 +81,7 @@ class Limit(StrEnum):
     PROCESSES = "processes"
     DISK = "disk"
     FILES = "files"
+    COPY = "copy"
 
 
 @dataclass(frozen=True)
@@ -93,9 +100,13 @@ class ResourceLimits:
     tmp_mb: int = 512
     """Size of /tmp, unless the caller binds a folder there, and of /dev/shm."""
     min_free_mb: int = 256
-    """Free space that a command must leave on the file system of the tree."""
+    """Free space that a command must leave on the file system of the tree, unless it has a copy of its own."""
     min_free_files: int = 10_000
     """Files that could still be made there: empty ones need no space, but in memory there is room for so many."""
+    copy_mb: int = 1024
+    """Room in a copy of the tree, beside what it holds."""
+    copy_files: int = 200_000
+    """Files and folders in it, all in all."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +151,7 @@ class Completed:
             Limit.PROCESSES: f"had more than {limits.processes} processes",
             Limit.DISK: f"left less than {limits.min_free_mb} MB free on the disk of its files",
             Limit.FILES: f"left fewer than {limits.min_free_files} files free on the disk of its files",
+            Limit.COPY: f"had more than {limits.copy_files} files",
         }[limit]
         return cls(output, dropped_bytes, returncode, limit, stopped, wall_s)
 
@@ -152,13 +164,16 @@ class _Job:
     status: int
     """Where bwrap reports."""
     open_files: set[int]
-    """Of `status` and the output, those that have not ended."""
+    """Of `status`, `copied` and the output, those that have not ended."""
     output: HeadAndTail
     group: ProcessGroup
     report: bytes = b""
     limit: Limit | None = None
     init: ProcessStat | None = None
     """The first process of the command's namespace."""
+    copied: int | None = None
+    """Where the launcher reports that the copy of the tree is there; None if there is none to make."""
+    has_copy: bool = False
 
 
 @dataclass(frozen=True)
@@ -195,17 +210,22 @@ class Bwrap:
 
     def check(self) -> None:
         """Run a first command; UserError says what keeps the sandbox from working on this machine."""
-        needs = "git --version && sed --version"
+        needs = f"for name in {' '.join(_PROGRAMS)}; do $name --version >/dev/null || exit; done"
         if self.testbed_python:
             needs += " && python -c 'import pytest'"
         with tempfile.TemporaryDirectory() as folder:
             try:
                 done = self.run(needs, tree=Path(folder), environment={}, timeout_s=60)
+                if done.returncode == 0:
+                    self.run("true", tree=Path(folder), environment={}, timeout_s=60, copy=True)
             except SandboxError as error:
                 raise SandboxError(f"{error}; {_remedy()}") from None
         if done.returncode != 0:
             last = done.output.decode("utf-8", "replace").strip().split("\n")[-1]
-            raise SandboxError(f"a sandbox lacks what rollouts need ({last}): git and sed must be under /usr")
+            raise SandboxError(
+                f"a sandbox lacks what rollouts need ({last}): {', '.join(_PROGRAMS)} must be in /usr/bin, and what "
+                "the testbed's Python loads beside it or below /usr/lib"
+            )
 
     def run(
         self,
@@ -214,6 +234,7 @@ class Bwrap:
         tree: Path,
         environment: Mapping[str, str],
         timeout_s: float,
+        copy: bool = False,
         cpu_s: float | None = None,
         tmp: Path | None = None,
         files: Mapping[str, bytes] | None = None,
@@ -225,6 +246,7 @@ class Bwrap:
         Args:
             environment: all that the command gets beside PATH, HOME, LANG and TERM.
             timeout_s: seconds of wall clock after which everything the command started is killed.
+            copy: whether the command has a copy of `tree`, on a file system of its own that is gone afterwards.
             cpu_s: seconds of processor time that each of its processes may take; no bound if None.
             tmp: folder to have as /tmp; None gives an empty one that is gone afterwards.
             files: contents by path inside the sandbox, read-only.
@@ -235,7 +257,7 @@ class Bwrap:
         """
         started_s = time.monotonic()
         script = command.encode("utf-8", "replace") if isinstance(command, str) else command
-        contents = {**_ACCOUNTS, **(files or {}), SCRIPT: script}
+        contents = {**_ACCOUNTS, **proc_files(), **(files or {}), SCRIPT: script}
         with _Descriptors() as descriptors:
             status_read, status_write = descriptors.pipe_from_child()
             block_read, block_write = descriptors.pipe_to_child()
@@ -243,6 +265,12 @@ class Bwrap:
             # a copy of the other pipe's reading end bwrap can report to a harness that is gone: it would end at that
             # otherwise, and leave a child that waits for it for ever.
             go, reader = descriptors.copy(block_read), descriptors.copy(status_read)
+            copied, place, prepare = None, ("--bind", str(tree), TREE), ""
+            if copy:
+                archive, size = descriptors.archive(tree)
+                copied, report = descriptors.pipe_from_child()
+                place = ("--size", str(_COPY_FACTOR * size + self.limits.copy_mb * 2**20), "--tmpfs", TREE)
+                prepare = f"{_unpack(archive, report)}; "
             arguments = [
                 *self._system_arguments(),
                 *("--json-status-fd", str(status_write), "--block-fd", str(block_read)),
@@ -253,28 +281,30 @@ class Bwrap:
                     ("--ro-bind-data", str(descriptors.file(data)), inside)
                     for inside, data in contents.items()
                 ),
-                *("--bind", str(tree), TREE, "--chdir", TREE, "--remount-ro", "/"),
+                *(*place, "--chdir", TREE, "--remount-ro", "/"),
                 *_flatten(("--setenv", *item) for item in self._environment(environment).items()),
                 *(
                     "bash",
                     "-c",
-                    f"read -r -u {go} || exit; exec {go}<&- {reader}<&-; {self._launcher(cpu_s)}",
+                    f"read -r -u {go} || exit; exec {go}<&- {reader}<&- </dev/null; {prepare}{self._launcher(cpu_s)}",
                 ),
             ]
-            process = subprocess.Popen(
-                [str(self.program), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env={},
-                pass_fds=descriptors.inherited,
-                start_new_session=True,
+            process = with_fixed_devices(
+                lambda: subprocess.Popen(
+                    [str(self.program), *arguments],
+                    stdin=descriptors.nothing(),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    env={},
+                    pass_fds=descriptors.inherited,
+                    start_new_session=True,
+                )
             )
             descriptors.close_inherited()
             assert process.stdout is not None
-            open_files = {process.stdout.fileno(), status_read}
+            open_files = {process.stdout.fileno(), status_read, *(() if copied is None else (copied,))}
             group = ProcessGroup(self.limits.processes)
-            job = _Job(process, status_read, open_files, HeadAndTail(keep_bytes), group)
+            job = _Job(process, status_read, open_files, HeadAndTail(keep_bytes), group, copied=copied)
             try:
                 self._watch(job, block_write, started_s + timeout_s, tree)
             finally:
@@ -286,8 +316,8 @@ class Bwrap:
             *("--unshare-user", "--unshare-all", "--disable-userns", "--new-session"),
             *("--uid", str(_USER), "--gid", str(_USER), "--hostname", "testbed"),
             *("--cap-drop", "ALL", "--clearenv"),
-            *_system_mounts(self.testbed_python),
-            *("--proc", "/proc", "--dev", "/dev"),
+            *system_mounts(self.testbed_python),
+            *("--proc", "/proc", *proc_mounts(), "--dev", "/dev"),
             *_tmpfs("/dev/shm", self.limits.tmp_mb),
             *("--remount-ro", "/dev", "--remount-ro", "/proc"),
         ]
@@ -338,6 +368,8 @@ class Bwrap:
                     job.open_files.discard(number)
                 elif number == job.status:
                     self._read_status(job, data, start)
+                elif number == job.copied:
+                    job.has_copy = True
                 else:
                     job.output.add(data)
         return not job.open_files
@@ -365,6 +397,8 @@ class Bwrap:
             processes = 0
         if processes > self.limits.processes:
             return Limit.PROCESSES
+        if job.copied is not None:
+            return Limit.COPY if _files_of_copy(job) > self.limits.copy_files else None
         space = os.statvfs(tree)
         if space.f_bavail * space.f_frsize < self.limits.min_free_mb * 2**20:
             return Limit.DISK
@@ -377,9 +411,10 @@ class Bwrap:
             reports = [json.loads(line) for line in job.report.splitlines()]
             codes = [report["exit-code"] for report in reports if "exit-code" in report]
             if not codes:
-                reason = job.output.data().decode("utf-8", "replace").strip().split("\n")[-1]
-                raise SandboxError(f"the sandbox did not start ({reason or 'bwrap gave no reason'})")
+                raise SandboxError(f"the sandbox did not start ({_last_words(job)})")
             returncode = codes[-1]
+        if job.copied is not None and not job.has_copy:
+            raise SandboxError(f"the tree was not copied into the sandbox ({_last_words(job)})")
         output = job.output
         return Completed.of(
             output.data(), output.dropped_bytes, returncode, job.limit, wall_s, timeout_s, cpu_s, self.limits
@@ -415,6 +450,13 @@ class _Descriptors:
         self.inherited.append(read)
         return read, write
 
+    def nothing(self) -> int:
+        """The end of a pipe to which nobody writes: the machine's /dev/null could be changed by whoever has it open."""
+        read, write = os.pipe()
+        os.close(write)
+        self._own.append(read)
+        return read
+
     def copy(self, number: int) -> int:
         """Another descriptor of the same end of a pipe, which the child inherits."""
         self.inherited.append(os.dup(number))
@@ -429,9 +471,54 @@ class _Descriptors:
         self.inherited.append(number)
         return number
 
+    def archive(self, folder: Path) -> tuple[int, int]:
+        """A file without a name that bwrap inherits, an archive of a folder in the order of names; and its size."""
+        number = os.memfd_create("tree")
+        self.inherited.append(number)
+        command = ["tar", "--create", f"--directory={folder}", "--sort=name", "--format=posix"]
+        command += ["--pax-option=delete=atime,delete=ctime", "."]
+        try:
+            done = subprocess.run(
+                command, env={"PATH": os.defpath, "LC_ALL": "C.UTF-8"}, stdout=number, stderr=subprocess.PIPE
+            )
+        except OSError as error:
+            raise SandboxError(f"tar does not run ({error})") from None
+        if done.returncode != 0:
+            reason = done.stderr.decode("utf-8", "replace").strip().split("\n")[-1]
+            raise SandboxError(f"tar cannot read {folder} ({reason})")
+        os.lseek(number, 0, os.SEEK_SET)
+        return number, os.fstat(number).st_size
+
     def close_inherited(self) -> None:
         while self.inherited:
             os.close(self.inherited.pop())
+
+
+def _unpack(archive: int, report: int) -> str:
+    """Script that fills the current folder from an archive, says so, and leaves the command no way to either.
+
+    Nothing of the command's runs before that, so the report is the launcher's.
+    """
+    return (
+        f"said=$(tar --extract --preserve-permissions 2>&1 <&{archive}) || {{ printf '%s\\n' \"$said\"; exit 1; }}; "
+        f"echo >&{report}; exec {archive}<&- {report}>&-"
+    )
+
+
+def _files_of_copy(job: _Job) -> int:
+    """Files and folders in the copy of the tree, as far as they can be counted from outside."""
+    if job.init is None or not job.has_copy:
+        return 0
+    try:
+        space = os.statvfs(f"/proc/{job.init.pid}/root{TREE}")
+    except OSError:  # it has just ended, or the kernel does not let us look
+        return 0
+    return space.f_files - space.f_ffree
+
+
+def _last_words(job: _Job) -> str:
+    """Last line of what a sandbox that failed had to say."""
+    return job.output.data().decode("utf-8", "replace").strip().split("\n")[-1] or "bwrap gave no reason"
 
 
 def _kill(job: _Job) -> None:
@@ -547,38 +634,6 @@ def _sysctl(name: str) -> str | None:
         return Path("/proc/sys", name).read_text().strip()
     except OSError:
         return None
-
-
-@functools.cache
-def _system_mounts(testbed_python: Path | None) -> tuple[str, ...]:
-    """Arguments that bind /usr, what points into it, and the testbed's environment, all read-only."""
-    mounts = ["--ro-bind", "/usr", "/usr"]
-    for folder in map(Path, _SYSTEM_FOLDERS):
-        if folder.is_symlink():
-            mounts += ["--symlink", str(folder.readlink()), str(folder)]
-        elif folder.is_dir():
-            mounts += ["--ro-bind", str(folder), str(folder)]
-    for file in _SYSTEM_FILES:
-        mounts += ["--ro-bind-try", file, file]
-    if testbed_python is not None:
-        environment = testbed_python.absolute().parent.parent
-        mounts += _flatten(("--ro-bind", str(folder), str(folder)) for folder in _base_python(testbed_python))
-        mounts += ["--ro-bind", str(environment), TESTBED]
-    return tuple(mounts)
-
-
-def _base_python(testbed_python: Path) -> list[Path]:
-    """Folders of the installation that a virtual environment links to, by name and by real path."""
-    settings = testbed_python.absolute().parent.parent / "pyvenv.cfg"
-    try:
-        lines = settings.read_text().splitlines()
-    except OSError:
-        raise UserError(
-            f"{settings} does not exist: the testbed's Python must be that of a virtual environment"
-        ) from None
-    values = dict(line.split(" = ", 1) for line in lines if " = " in line)
-    folders = {Path(values["home"]).parent, testbed_python.resolve().parent.parent}
-    return sorted(folder for folder in folders if not folder.is_relative_to("/usr"))
 
 
 def _tmpfs(inside: str, size_mb: int) -> tuple[str, ...]:

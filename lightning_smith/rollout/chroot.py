@@ -11,7 +11,7 @@ import os
 import tempfile
 from pathlib import Path
 
-_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _MNT_DETACH = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -27,10 +27,10 @@ def leave_chroot() -> None:
         own = os.open("/proc/self/ns/mnt", os.O_RDONLY)
         try:
             os.setns(own, os.CLONE_NEWNS)  # its root is now that of the whole machine
-            _mount(None, "/", _MS_REC | _MS_PRIVATE)
+            mount(None, "/", MS_REC | MS_PRIVATE)
             os.fchdir(shown)
             relative = inside.removeprefix("/")
-            _mount(".", relative, _MS_BIND | _MS_REC)
+            mount(".", relative, MS_BIND | MS_REC)
             os.chdir(relative)
         finally:
             os.close(own)
@@ -43,7 +43,8 @@ def leave_chroot() -> None:
         Path(inside).rmdir()
 
 
-def _mount(source: str | None, target: str, flags: int) -> None:
+def mount(source: str | None, target: str, flags: int) -> None:
+    """Mount a folder or file elsewhere, or change how one is mounted, as mount(2) does; OSError if that is refused."""
     encoded = None if source is None else os.fsencode(source)
     _call("mount", encoded, os.fsencode(target), None, ctypes.c_ulong(flags), None)
 

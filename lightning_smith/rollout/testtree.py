@@ -52,18 +52,25 @@ class TestTree(Protocol):
         cpu_s: float,
         keep_bytes: int,
     ) -> Completed:
-        """Run a script in it, with the image's own variables and `environment` added."""
+        """Run a script in it, with the image's own variables and `environment` added.
+
+        What it changes may be lost once `apply` was called: then the tree is what is to be tested.
+        """
         ...
 
 
 class LocalTestTree:
-    """TestTree in a folder of this machine, whose commands run in bubblewrap."""
+    """TestTree in a folder of this machine, whose commands run in bubblewrap.
+
+    Once `apply` was called each of them has a copy of the tree, on a file system of its own (`Bwrap.run`).
+    """
 
     __test__ = False
 
     def __init__(self, sandbox: Bwrap, image: LocalImage, revision: str, folder: Path) -> None:
         self._sandbox, self._image, self._folder = sandbox, image, folder
         self._tree = folder / "tree"
+        self._is_to_be_tested = False
         self.import_roots = [".", *image.pythonpath.split(":")]
         image.checkout(revision, self._tree)
 
@@ -84,6 +91,7 @@ class LocalTestTree:
             target.unlink(missing_ok=True)
 
     def apply(self, diff: bytes, skip: Callable[[str], bool]) -> Applied:
+        self._is_to_be_tested = True
         return apply_diff(self._sandbox, self._tree, diff, self._folder / "git", skip=skip)
 
     def run(
@@ -100,6 +108,7 @@ class LocalTestTree:
             tree=self._tree,
             environment={**python_environment(self._image), **environment},
             timeout_s=timeout_s,
+            copy=self._is_to_be_tested,
             cpu_s=cpu_s,
             keep_bytes=keep_bytes,
         )
