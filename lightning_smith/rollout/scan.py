@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from lightning_smith.rollout.chat import encodable
 from lightning_smith.rollout.scan_names import (
     COMPARISONS,
     DEFINED,
@@ -73,7 +74,8 @@ class Hit:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line} {self.kind} {self.name}"
+        """For records: names of files need not be UTF-8."""
+        return encodable(f"{self.path}:{self.line} {self.kind} {self.name}")
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,24 @@ def scan_patch(
         if not part.names:
             hits.add(Hit("", 0, "patch", "unreadable"))
         elif not any(map(skip, part.names)):
-            hits.update(_scan_file(part, before, accepted))
+            try:
+                hits.update(_scan_file(part, before, accepted))
+            except RecursionError:
+                hits.add(Hit(part.names[-1], 0, "file", "nested too deeply"))
     return sorted(hits)[:MAX_HITS]
+
+
+def after_patch(diff: bytes, before: Source) -> Source:
+    """The files that a patch changes, as it leaves them; None for any other, and where it does not fit."""
+    parts = {part.names[-1]: part for part in split_diff(diff) if part.names}
+
+    def content(path: str) -> bytes | None:
+        if (part := parts.get(path)) is None:
+            return None
+        patched = _patched(before(part.names[0]) or b"", part.data)
+        return patched[0] if patched else None
+
+    return content
 
 
 def _scan_file(part: FileDiff, before: Source, accepted: Source) -> Iterator[Hit]:

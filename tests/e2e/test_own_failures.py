@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import tiny_image
 
+from lightning_smith.files import dump_json
 from lightning_smith.rollout import grading
 from lightning_smith.rollout.agent import Request, Rollout, Stage, run_rollout
 from lightning_smith.rollout.bwrap import SandboxError
@@ -17,9 +19,10 @@ from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.grades import TestRun
 from lightning_smith.rollout.grading import GraderError
 from lightning_smith.rollout.loop import SUBMIT_COMMAND
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.rollout.workspace import Observation, Workspace
+from lightning_smith.training.advantages import group_advantages
 
 pytestmark = [
     pytest.mark.e2e,
@@ -43,6 +46,7 @@ EOF"""
 FAILURES = {
     "deep folders": "d=$(printf 'n%.0s' {1..200}); for i in {1..30}; do mkdir $d && cd $d || break; done; echo > x.py",
     "name of no UTF-8 where tests are": "mkdir -p tests; echo > $'tests/\\xff.py'; echo > $'tests/\\xffest_core.py'",
+    "name of no UTF-8 of a file with a hit": "echo 'import gc' > src/$'\\xff.py'",
     "name of no UTF-8 for pytest": "mkdir $'\\xff'; echo > $'\\xff/conftest.py'",
     "a thousand wrappers": "env " * 1000 + "true",
     "brackets without end": "$(" * 3000 + "true" + ")" * 3000,
@@ -56,6 +60,9 @@ FAILURES = {
     "killing all where tests run": AS_TESTS_RUN.format("os.kill(-1, 9)"),
     "no text": "printf 'a\\0b' > src/widget/core.py",
 }  # fmt: skip
+
+
+FAILED_AND_OTHERS = group_advantages([0.0, 1.0, 1.0, 0.0])
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +91,12 @@ def test_the_reward_is_that_of_a_failure(
     record = roll_out(stage, command).record
     assert record.valid and record.reward == 0.0, (record.outcome, record.error)
     assert record.outcome in (Outcome.UNSOLVED, Outcome.FORMAT_ERROR)
+    assert group_advantages([record.reward, 1.0, 1.0, 0.0]) == FAILED_AND_OTHERS
+    assert RolloutRecord.from_dict(json.loads(dump_json(record.to_dict()).encode())) == record
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["name of no UTF-8 where tests are", "name of no UTF-8 for pytest"])
+@pytest.mark.parametrize("name", [name for name in FAILURES if "UTF-8" in name])
 def test_a_right_patch_beside_them_is_solved(stage: Stage, name: str) -> None:
     assert roll_out(stage, tiny_image.FIX, FAILURES[name]).record.outcome is Outcome.SOLVED
 

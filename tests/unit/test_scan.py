@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.scan import Hit, scan_patch
+from lightning_smith.rollout.scan import Hit, after_patch, scan_patch
 
 PATH = "src/widget/core.py"
 BASE = '''"""Widgets."""
@@ -214,6 +214,36 @@ def test_a_patch_of_git_is_read_as_git_applies_it(lines: list[str]) -> None:
         assert content.rstrip(b"\n") == new.encode().rstrip(b"\n")
         rows = content.split(b"\n")
         assert all(rows[number - 1].decode() + "\n" in lines for number in added)
+
+
+@pytest.mark.parametrize(
+    "deep", ["not " * 960 + "sys.modules", "sys.a" + " + 1" * 960, "sys" + ".f_back" * 960]
+)
+def test_what_is_nested_too_deeply_is_a_hit(deep: str) -> None:
+    assert names(f"{BASE}\n\nx = {deep}\n") == {("file", "nested too deeply")}
+
+
+def test_a_hit_can_be_written_whatever_its_file_is_called() -> None:
+    odd = (
+        b'diff --git "a/\\377.py" "b/\\377.py"\n--- /dev/null\n+++ "b/\\377.py"\n@@ -0,0 +1 @@\n+import gc\n'
+    )
+    (hit,) = scan_patch(odd, before=lambda _: None, accepted=lambda _: None)
+    assert (hit.path, str(hit)) == ("\udcff.py", "\ufffd.py:1 import gc")
+
+
+def test_files_after_a_patch() -> None:
+    new = BASE.replace("high - 1", "high")
+    moved = (
+        b"diff --git a/old.py b/new.py\nrename from old.py\nrename to new.py\n--- a/old.py\n+++ b/new.py\n"
+        b"@@ -1 +1 @@\n-x = 1\n+x = 2\n"
+    )
+    before = {PATH: BASE.encode(), "old.py": b"x = 1\ny = 1\n", "other.py": b"z\n"}
+    patch = diff_of(new) + diff_of("x = 1\n", "", "made.py") + moved
+    after = after_patch(patch, before.get)
+    assert after(PATH) == new.encode()
+    assert (after("made.py"), after("new.py")) == (b"x = 1\n", b"x = 2\ny = 1\n")
+    assert after("other.py") is None
+    assert after_patch(patch, {PATH: b"other\n"}.get)(PATH) is None, "it does not fit"
 
 
 def test_what_does_not_fit_is_a_hit() -> None:
