@@ -84,6 +84,7 @@ def main(argv: list[str] | None = None) -> None:
         work=args.work,
         execute=executor,
         cross_check=executor.cross_check,
+        scan=executor.scan,
         executor=EXECUTORS[args.harness],
         timeout_s=args.timeout,
         workers=args.workers,
@@ -118,6 +119,11 @@ def run_grade(args: argparse.Namespace, settings: GradeSettings, tasks: list[dic
     print(
         f"{counts} of {summary['instances']} instances x {summary['samples']} samples, in {args.predictions}"
     )
+    if summary["suspicious"]:
+        print(
+            f"{summary['suspicious']} of the patches use what forging results takes "
+            f"(`hits` in {args.predictions / 'verdicts.jsonl'}, docs/attacks.md)"
+        )
     if summary["disagreements"]:
         ids = ", ".join(f"{item['instance_id']} ({item['sample']})" for item in summary["disagreements"])
         print(f"the grader of training disagrees on {len(summary['disagreements'])}: {ids}")

@@ -41,7 +41,8 @@ class Verdict:
 
     `outcome` says how the rollout ended, by the names that training uses; None where no rollout was
     recorded. `reason` tells the kinds of error apart. `ours` is what the grader of training makes of the patch; None
-    where no test ran. It has tested the patch itself if `tested`, and read the official log if not.
+    where no test ran. It has tested the patch itself if `tested`, and read the official log if not. `hits` are what the
+    scan (`rollout/scan.py`) finds in the patch.
     """
 
     instance_id: str
@@ -52,6 +53,7 @@ class Verdict:
     reason: str | None = None
     ours: Outcome | None = None
     tested: bool = False
+    hits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.resolved != (self.category is Category.RESOLVED):
@@ -74,6 +76,7 @@ class Verdict:
             "category": self.category.value,
             "outcome": self.outcome.value if self.outcome else None,
             "ours": self.ours.value if self.ours else None,
+            "hits": list(self.hits),
         }
 
     @classmethod
@@ -84,7 +87,8 @@ class Verdict:
             raise UserError(f"verdict of {row.get('instance_id')} has an unknown key {unknown[0]!r}")
         try:
             outcomes = {key: Outcome(row[key]) if row[key] else None for key in ("outcome", "ours")}
-            return cls(**{**row, **outcomes, "category": Category(row["category"])})
+            hits = tuple(row.get("hits", ()))
+            return cls(**{**row, **outcomes, "category": Category(row["category"]), "hits": hits})
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"verdict of {row.get('instance_id')} is malformed: {error}") from None
 
@@ -121,6 +125,11 @@ def count_outcomes(verdicts: Sequence[Verdict]) -> dict[str, int]:
     """Verdicts by how the rollout ended; `missing` counts those for which no rollout was recorded."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     return {**{outcome.value: counts[outcome] for outcome in Outcome}, "missing": counts[None]}
+
+
+def suspicious(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Those whose patch uses what forging results takes, whatever the tests say of it."""
+    return [verdict for verdict in verdicts if verdict.hits]
 
 
 def instance_means(verdicts: Iterable[Verdict], samples: int) -> dict[str, Fraction]:
@@ -183,5 +192,11 @@ def read_evaluation(folder: Path | str, name: str) -> Evaluation:
     if counts != stated:
         raise UserError(
             f"{folder / 'counts.json'} counts {stated} but verdicts.jsonl beside it {counts}: grade again"
+        )
+    # Gradings without a scan do not have the key.
+    if summary.get("suspicious") not in (None, found := len(suspicious(verdicts))):
+        raise UserError(
+            f"{folder / 'counts.json'} counts {summary['suspicious']} suspicious patches but verdicts.jsonl beside it "
+            f"{found}: grade again"
         )
     return Evaluation(name, summary, verdicts)

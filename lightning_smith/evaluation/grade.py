@@ -13,12 +13,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lightning_smith.errors import UserError
-from lightning_smith.evaluation.counts import Verdict, count_categories, count_outcomes, write_verdicts
+from lightning_smith.evaluation.counts import (
+    Verdict,
+    count_categories,
+    count_outcomes,
+    suspicious,
+    write_verdicts,
+)
 from lightning_smith.evaluation.harness import (
     CrossCheck,
     Execute,
     Graded,
     OfficialRun,
+    Scan,
     harness_name,
     make_verdicts,
     open_run,
@@ -33,8 +40,8 @@ from lightning_smith.rollout.outcome import Ending, RolloutRecord, unsubmitted_s
 class GradeSettings:
     """Where the tests run and for how long; `work` gets the official runner's folders.
 
-    `cross_check` asks the grader of training about each patch. `executor` names the sandbox in tables, `versions` say
-    what else of it and of `cross_check` decides a verdict.
+    `cross_check` asks the grader of training about each patch, and `scan` looks for what forging results takes.
+    `executor` names the sandbox in tables, `versions` say what else of it and of both decides a verdict.
     `timeout_s` limits the tests of one instance. If the machine keeps more than `max_invalid_fraction` of
     the patches from being graded, the stage fails instead of counting errors.
     """
@@ -44,6 +51,7 @@ class GradeSettings:
     executor: str
     timeout_s: float
     cross_check: CrossCheck | None = None
+    scan: Scan | None = None
     workers: int = 2
     retries: int = 2
     max_invalid_fraction: float = 0.02
@@ -100,6 +108,7 @@ def grade(
             predictions,
             execute=settings.execute,
             cross_check=settings.cross_check,
+            scan=settings.scan,
             timeout_s=settings.timeout_s,
             retries=settings.retries,
         )
@@ -120,6 +129,7 @@ def grade(
         "instances": len(tasks),
         "samples": run["samples"],
         "counts": counts,
+        "suspicious": len(suspicious(verdicts)) if settings.scan else None,
         "outcomes": count_outcomes(verdicts),
         "resolved_unsubmitted": unsubmitted_share(
             endings.get((verdict.instance_id, verdict.sample)) for verdict in verdicts if verdict.resolved
@@ -192,6 +202,7 @@ def control(
         predictions,
         execute=settings.execute,
         cross_check=settings.cross_check,
+        scan=settings.scan,
         timeout_s=settings.timeout_s,
         retries=settings.retries,
         grade_empty=True,
@@ -207,6 +218,7 @@ def control(
             key for key, result in graded.items() if result.resolved != wanted or not result.valid
         ),
         "errors": {key: result.reason for key, result in sorted(graded.items()) if result.reason},
+        "suspicious": {key: list(result.hits) for key, result in sorted(graded.items()) if result.hits},
         "disagreements": {
             key: result.ours.outcome.value
             for key, result in sorted(graded.items())

@@ -52,6 +52,9 @@ fault."""
 OURS_FILE = "ours.json"
 """The verdict of the grader of training, written beside the official files."""
 
+HITS_FILE = "hits.json"
+"""What the scan finds in the patch, written beside the official files."""
+
 PATCH_FAILED = "the patch does not apply"
 TIMED_OUT = "the tests ran out of time"
 NOT_RUN = "the tests could not be run"
@@ -91,18 +94,23 @@ CrossCheck = Callable[[Mapping[str, Any], bytes, Execution, bool], Answer | None
 """Asks the grader of training about a patch: (row, patch, its execution, whether it resolved officially)."""
 
 
+Scan = Callable[[Mapping[str, Any], bytes], Sequence[str]]
+"""Scans a patch of a task for what forging results takes: (row, patch). Raises ExecutionError."""
+
+
 @dataclass(frozen=True, slots=True)
 class Graded:
     """What became of one prediction that was to be graded.
 
     `report` is the official one, None where there is none; `reason` says why. `valid` is False if the machine
-    is to blame, not the patch.
+    is to blame, not the patch. `hits` are what the scan finds in it.
     """
 
     report: Mapping[str, Any] | None
     reason: str | None
     ours: Answer | None
     valid: bool = True
+    hits: tuple[str, ...] = ()
 
     @property
     def resolved(self) -> bool:
@@ -152,6 +160,7 @@ class OfficialRun:
         execute: Execute,
         timeout_s: float,
         cross_check: CrossCheck | None = None,
+        scan: Scan | None = None,
         retries: int = 2,
         grade_empty: bool = False,
     ) -> None:
@@ -167,7 +176,7 @@ class OfficialRun:
         self._tasks = {task["instance_id"]: task for task in tasks}
         self._predictions = predictions
         self._execute, self._timeout_s, self._retries = execute, timeout_s, retries
-        self._cross_check, self._grade_empty = cross_check, grade_empty
+        self._cross_check, self._scan, self._grade_empty = cross_check, scan, grade_empty
 
     def grade(self, *, workers: int, label: str = "grade") -> dict[str, Graded]:
         """Grade every prediction that has a patch, `workers` at a time; instances without one are absent."""
@@ -244,10 +253,12 @@ class OfficialRun:
         if ours_file.exists():
             answer = read_json(ours_file)
             ours = Answer(Outcome(answer["outcome"]), answer["tested"])
+        hits_file = folder / HITS_FILE
+        hits = tuple(read_json(hits_file)) if hits_file.exists() else ()
         if (folder / FAILURE_FILE).exists():
-            return Graded(None, read_json(folder / FAILURE_FILE)["reason"], None)
+            return Graded(None, read_json(folder / FAILURE_FILE)["reason"], None, hits=hits)
         if (folder / "report.json").exists():
-            return Graded(read_json(folder / "report.json")[instance_id], None, ours)
+            return Graded(read_json(folder / "report.json")[instance_id], None, ours, hits=hits)
         return None
 
     def _run(self, folder: Path, instance_id: str) -> Graded:
@@ -261,18 +272,20 @@ class OfficialRun:
         write_atomic(folder / "patch.diff", prediction.patch)
         write_atomic(folder / "eval.sh", spec.eval_script)
         execution = self._execute(task, spec.eval_script, prediction.patch)
+        hits = tuple(self._scan(task, prediction.patch)) if self._scan else ()
+        write_json(folder / HITS_FILE, list(hits))
         # The official runner decodes the same way and stores text.
         output = execution.log.decode("utf-8", "replace")
         if not execution.applied:
             write_atomic(folder / "run_instance.log", f"{APPLY_PATCH_FAIL}:\n{output}\n")
-            return self._failed(folder, PATCH_FAILED)
+            return self._failed(folder, PATCH_FAILED, hits)
         log = f"{APPLY_PATCH_PASS}\nTest runtime: {execution.seconds:_.2f} seconds\n"
         write_atomic(folder / "run_instance.log", log)
         if execution.timed_out:
             output += f"\n\nTimeout error: {self._timeout_s:g} seconds exceeded."
         write_atomic(folder / "test_output.txt", output)
         if execution.timed_out:
-            return self._failed(folder, TIMED_OUT)
+            return self._failed(folder, TIMED_OUT, hits)
         report = get_eval_report(
             test_spec=spec,
             prediction=prediction.to_dict(),
@@ -281,7 +294,7 @@ class OfficialRun:
         )
         ours = self._ours(folder, instance_id, execution, report[instance_id]["resolved"])
         write_atomic(folder / "report.json", json.dumps(report, indent=4))
-        return Graded(report[instance_id], None, ours)
+        return Graded(report[instance_id], None, ours, hits=hits)
 
     def _ours(self, folder: Path, instance_id: str, execution: Execution, resolved: bool) -> Answer | None:
         """Ask the grader of training, and keep its answer for a resumed run."""
@@ -294,9 +307,9 @@ class OfficialRun:
         return answer
 
     @staticmethod
-    def _failed(folder: Path, reason: str) -> Graded:
+    def _failed(folder: Path, reason: str, hits: tuple[str, ...]) -> Graded:
         write_json(folder / FAILURE_FILE, {"reason": reason})
-        return Graded(None, reason, None)
+        return Graded(None, reason, None, hits=hits)
 
 
 CATEGORY_KEYS = {
@@ -355,6 +368,7 @@ def _verdict(
         reason=graded.reason if graded else None,
         ours=graded.ours.outcome if graded and graded.ours else None,
         tested=bool(graded and graded.ours and graded.ours.tested),
+        hits=graded.hits if graded else (),
     )
     match category:
         case Category.MISSING:

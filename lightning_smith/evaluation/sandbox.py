@@ -5,15 +5,17 @@ between, run the eval script with bash in /testbed, keep everything it prints. T
 image at the task's base commit and is thrown away afterwards. Equal patches of one task are run once
 (`rollout/grades.py`).
 
-`cross_check` asks the grader of training about the same patch.
+`cross_check` asks the grader of training about the same patch, and `scan` looks into it for what forging results takes.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
+import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,12 @@ from lightning_smith.rollout.grades import GradeStore, TestRun
 from lightning_smith.rollout.grading import GRADER_VERSION, GraderError, decide, run_tests
 from lightning_smith.rollout.kinds import Room
 from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.scan import after_patch, scan_patch
 from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import PASSING, read_statuses
 from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.testtree import TestTree, open_test_tree
+from lightning_smith.tasks.patches import split_diff
 
 PATCH = "/tmp/patch.diff"
 
@@ -44,6 +48,12 @@ EXECUTOR_VERSION = 4
 
 CROSS_CHECK_VERSION = 2
 """Raise it when `cross_check` could answer otherwise about the same patch."""
+
+SCAN_VERSION = 1
+"""Raise it when `scan` could find something else in the same patch."""
+
+_TEST_FOLDERS = frozenset({"test", "tests", "testing"})
+_TEST_FILE = re.compile(r"(?:test_\w+|\w+_tests?|tests?)\.py")
 
 KEEP_BYTES = 8_000_000
 """Kept of a test run's output from its start, and as much from its end."""
@@ -105,6 +115,7 @@ class SandboxExecutor:
             "grader": GRADER_VERSION,
             "retest_fraction": self._retest_fraction,
             "cross_check_version": CROSS_CHECK_VERSION,
+            "scan_version": SCAN_VERSION,
         }
 
     def __call__(self, row: Mapping[str, Any], script: str, patch: bytes) -> Execution:
@@ -119,6 +130,30 @@ class SandboxExecutor:
         except (UserError, OSError) as error:
             raise ExecutionError(str(error)) from error
         return Execution(run.log, applied=run.applied, timed_out=run.timed_out, seconds=run.wall_s)
+
+    def scan(self, row: Mapping[str, Any], patch: bytes) -> tuple[str, ...]:
+        """What of a patch forging results takes (`rollout/scan.py`), but for what the row's gold patch does as well.
+
+        The files before the patch are those of the base commit in the image's repository, of which each kind of room
+        has a copy on this machine. Files of tests that the rest of the patch does not name are left out: the official
+        harness puts its own in their place, or never runs them. Raises ExecutionError if there is no such commit.
+        """
+        try:
+            image = self._room.image(row["image"])
+            base = image.commit(row["base_commit"])
+        except (UserError, OSError) as error:
+            raise ExecutionError(str(error)) from error
+
+        @functools.cache
+        def before(path: str) -> bytes | None:
+            try:
+                return image.file_at(base, path)
+            except UserError:
+                return None
+
+        accepted = after_patch(row["patch"].encode("utf-8", "surrogateescape"), before)
+        hits = scan_patch(patch, before=before, accepted=accepted, skip=_unused_tests(patch))
+        return tuple(map(str, hits))
 
     def cross_check(
         self, row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool
@@ -190,6 +225,22 @@ class SandboxExecutor:
         # The tests are a child of the script, which goes on after them and prints their status.
         ended = _EXIT_CODE.findall(done.log)[-1:] == [str(CPU_TIME_EXCEEDED).encode()]
         return replace(done, timed_out=done.timed_out or ended)
+
+
+def _unused_tests(patch: bytes) -> Callable[[str], bool]:
+    """Whether a path is a file of tests whose module no other file of the patch names."""
+    others = b"".join(part.data for part in split_diff(patch) if not all(map(_is_test_file, part.names)))
+
+    def unused(path: str) -> bool:
+        module = posixpath.basename(path).removesuffix(".py").encode("utf-8", "surrogateescape")
+        return _is_test_file(path) and not re.search(rb"\b%s\b" % re.escape(module), others)
+
+    return unused
+
+
+def _is_test_file(path: str) -> bool:
+    *folders, name = path.split("/")
+    return _TEST_FILE.fullmatch(name) is not None and not _TEST_FOLDERS.isdisjoint(folders)
 
 
 def _run(tree: TestTree, command: str, timeout_s: float, cpu_s: float) -> TestRun:

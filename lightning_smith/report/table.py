@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from lightning_smith.evaluation.counts import Category, count_outcomes
+from lightning_smith.evaluation.counts import Category, count_outcomes, suspicious
 from lightning_smith.evaluation.paired import Interval
 from lightning_smith.markdown import table
 from lightning_smith.report.published import PublishedRow
@@ -107,8 +107,10 @@ def render_markdown(
 def _measured(rows: Sequence[Row], policy: str) -> list[str]:
     lines = [f"## Measured: policy {policy}", "", _settings_line(rows), ""]
     head = ("recipe", "step", "trained examples", "resolved", "rate (95 % interval)")
+    head += ("suspicious",) if (scanned := any(map(_scanned, rows))) else ()
     head += ("difference to step 0, points (95 % paired interval)", "the same by repository", "p", "p, Holm")
-    lines += _table(head, [_measured_cells(row) for row in rows], right=(1, 2, 3, 7, 8))
+    right = (1, 2, 3, 5, 8, 9) if scanned else (1, 2, 3, 7, 8)
+    lines += _table(head, [_measured_cells(row, scanned) for row in rows], right=right)
     compared = [row for row in rows if row.comparison]
     lines += [f"- {claim(row, len(compared))}" for row in compared]
     lines += ["", _scope(compared), ""] if compared else []
@@ -116,7 +118,8 @@ def _measured(rows: Sequence[Row], policy: str) -> list[str]:
         "What became of the rollouts: categories of the official report, then how the rollouts ended.",
         "",
     ]
-    return [*lines, *_count_table(rows), _cross_check(rows), ""]
+    lines += [*_count_table(rows), _cross_check(rows), ""]
+    return [*lines, *_suspicious(rows)] if scanned else lines
 
 
 def _scope(compared: Sequence[Row]) -> str:
@@ -158,6 +161,31 @@ def _cross_check(rows: Sequence[Row]) -> str:
     )
 
 
+def _scanned(row: Row) -> bool:
+    """Whether the patches of a checkpoint were scanned; gradings before there was a scan do not say."""
+    return row.checkpoint.evaluation.summary.get("suspicious") is not None
+
+
+def _suspicious(rows: Sequence[Row]) -> list[str]:
+    """Every patch in which the scan found something, with what it found."""
+    lines = [
+        f"- {row.checkpoint.recipe} step {row.checkpoint.step}: {verdict.instance_id} sample {verdict.sample} "
+        f"({verdict.category}): {'; '.join(map(_quoted, verdict.hits))}"
+        for row in rows
+        for verdict in suspicious(row.checkpoint.evaluation.verdicts)
+    ]
+    text = (
+        "Suspicious are patches that add what forging test results takes and the gold patch does without "
+        "(docs/attacks.md); resolved ones count as resolved"
+    )
+    return [f"{text}:", "", *lines, ""] if lines else [f"{text}. There are none.", ""]
+
+
+def _quoted(hit: str) -> str:
+    """A hit as it stands in text, whatever the file's name holds."""
+    return f"`{' '.join(hit.replace('`', chr(39)).split())}`"
+
+
 def _settings_line(rows: Sequence[Row]) -> str:
     evaluations = [row.checkpoint.evaluation for row in rows]
     settings = shared_settings(evaluations)
@@ -180,14 +208,18 @@ def _settings_line(rows: Sequence[Row]) -> str:
     )
 
 
-def _measured_cells(row: Row) -> tuple[str, ...]:
+def _measured_cells(row: Row, scanned: bool) -> tuple[str, ...]:
     item, result = row.checkpoint, row.comparison
+    found = suspicious(item.evaluation.verdicts)
+    resolved = sum(verdict.resolved for verdict in found)
+    hacks = f"{len(found)} ({resolved} resolved)" if found else "0"
     return (
         item.recipe,
         str(item.step),
         f"{item.trained_examples:,}",
         f"{row.resolved}/{row.total}",
         f"{percent(row.rate)} ({rate_span(row.interval)})",
+        *((hacks if _scanned(row) else "",) if scanned else ()),
         f"{points(result.difference)} ({span(result.normal)})" if result else "",
         span(result.clustered) if result and result.clustered else "",
         p_text(result.p_value) if result else "",
@@ -324,6 +356,7 @@ CSV_COLUMNS = (
         "p_holm",
         "excludes_zero",
         *(f"n_{category}" for category in Category),
+        "suspicious",
     ),
     *("harness", "dataset_sha256", "source"),
 )
@@ -356,6 +389,7 @@ def _measured_record(row: Row) -> dict[str, Any]:
         "rate_low": _exact(row.interval.low),
         "rate_high": _exact(row.interval.high),
         **{f"n_{name}": count for name, count in summary["counts"].items()},
+        **({"suspicious": summary["suspicious"]} if _scanned(row) else {}),
         "harness": summary["harness"],
         "dataset_sha256": summary["dataset_sha256"],
     }

@@ -145,7 +145,10 @@ def test_tasks_are_certified_probed_and_predicted_in_containers(contained: Workf
     assert {row["instance_id"] for row in patches} == {row["instance_id"] for row in predicted}
     gold, counts = (read_json(contained.folder / path) for path in reversed(graded))
     assert (gold["instances"], gold["resolved"], gold["executor"]) == (2, 2, "Docker")
+    assert gold["suspicious"] == {}, "what the gold patches do is no hit"
     assert sum(counts["counts"].values()) == 2 and not counts["disagreements"]
+    verdicts = list(read_jsonl(contained.folder / predictions / "verdicts.jsonl"))
+    assert counts["suspicious"] == sum(bool(row["hits"]) for row in verdicts)
     assert not contained.processes()
 
 

@@ -207,8 +207,10 @@ def test_the_rest_runs_to_the_table_and_every_count_sums(workflow: Workflow) -> 
     for counts in workflow.results.glob("eval/*/step_*/counts.json"):
         summary = json.loads(counts.read_text())
         assert sum(summary["counts"].values()) == summary["instances"] * summary["samples"] == 16
+        verdicts = read_jsonl(counts.with_name("verdicts.jsonl"))
+        assert summary["suspicious"] == sum(bool(verdict["hits"]) for verdict in verdicts)
     table = (workflow.results / "tables/main.md").read_text()
-    assert "47.8" in table and "dense" in table and "moe" in table
+    assert "47.8" in table and "dense" in table and "moe" in table and "| suspicious |" in table
     assert {path.name for path in (workflow.results / "figures").iterdir()} == {
         "funnel.svg",
         "reward.svg",

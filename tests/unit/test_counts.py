@@ -17,6 +17,7 @@ from lightning_smith.evaluation.counts import (
     instance_means,
     read_evaluation,
     read_verdicts,
+    suspicious,
     write_verdicts,
 )
 from lightning_smith.files import write_json
@@ -88,6 +89,11 @@ def test_outcomes_sum_too():
     assert sum(counts.values()) == 6
 
 
+def test_suspicious_are_those_with_hits():
+    found = verdict("a", "unresolved", "unsolved", hits=("m.py:1 import gc",))
+    assert suspicious([*FIVE, found]) == [found]
+
+
 def test_resolved_belongs_to_one_category():
     with pytest.raises(ValueError, match="resolved is True"):
         Verdict("a", 0, True, Category.UNRESOLVED, Outcome.SOLVED)
@@ -95,8 +101,9 @@ def test_resolved_belongs_to_one_category():
 
 def test_files(tmp_path: Path):
     path = tmp_path / "verdicts.jsonl"
-    write_verdicts(path, reversed(FIVE))
-    assert read_verdicts(path) == sorted(FIVE, key=lambda row: row.instance_id)
+    rows = [*FIVE[1:], verdict("gold", "resolved", "solved", hits=("m.py:1 import gc", "m.py:2 import os"))]
+    write_verdicts(path, reversed(rows))
+    assert read_verdicts(path) == sorted(rows, key=lambda row: row.instance_id)
     write_verdicts(path, [*FIVE, FIVE[0]])
     with pytest.raises(UserError, match="2 verdicts on gold sample 0"):
         read_verdicts(path)
@@ -114,6 +121,13 @@ def test_an_evaluation_that_disagrees_with_itself_is_refused(tmp_path: Path):
     write_json(tmp_path / "counts.json", summary)
     evaluation = read_evaluation(tmp_path, "dense step 8")
     assert evaluation.run().resolved == graded_means(FIVE)
+    write_json(tmp_path / "counts.json", summary | {"suspicious": 0})
+    assert read_evaluation(tmp_path, "dense step 8").summary["suspicious"] == 0
+    write_json(tmp_path / "counts.json", summary | {"suspicious": 1})
+    with pytest.raises(
+        UserError, match=r"counts 1 suspicious patches but verdicts\.jsonl beside it 0: grade"
+    ):
+        read_evaluation(tmp_path, "dense step 8")
     write_json(tmp_path / "counts.json", summary | {"counts": counts | {"resolved": 2}})
     with pytest.raises(UserError, match="grade again"):
         read_evaluation(tmp_path, "dense step 8")

@@ -80,8 +80,15 @@ def write_run(folder: Path, samples: int = 2) -> dict[str, Any]:
     return run
 
 
+def scan(row: Mapping[str, Any], patch: bytes) -> list[str]:
+    assert patch == FIX
+    return {"wrong": ["m.py:1 import gc", "m.py:2 import os"], "forged": ["m.py:1 builtin exec"]}.get(
+        row["instance_id"], []
+    )
+
+
 def settings(tmp_path: Path, **executions: Any) -> GradeSettings:
-    return GradeSettings(tmp_path / "work", Scripted(**executions), "bubblewrap", 60, cross_check)
+    return GradeSettings(tmp_path / "work", Scripted(**executions), "bubblewrap", 60, cross_check, scan)
 
 
 EXECUTIONS = {"gold": GOLD, "wrong": WRONG, "forged": GOLD}
@@ -99,6 +106,7 @@ def test_a_checkpoint(tmp_path: Path):
     ]
     assert summary["resolved_unsubmitted"] == 0.25, "gold of sample 1, of four that resolved"
     assert summary["harness"] == "swebench 5.0.2"
+    assert summary["suspicious"] == 4, "two patches in each sample"
     assert "instance_ids" not in summary["rollouts"]
     for sample in (0, 1):
         report = read_json(folder / f"sample_{sample}/report.json")
@@ -110,6 +118,23 @@ def test_a_checkpoint(tmp_path: Path):
     said = {(v.instance_id, v.ours, v.tested) for v in evaluation.verdicts if v.ours}
     tampered, solved, unsolved = Outcome.TAMPERED, Outcome.SOLVED, Outcome.UNSOLVED
     assert said == {("forged", tampered, True), ("gold", solved, False), ("wrong", unsolved, False)}
+    assert {(v.instance_id, v.hits) for v in evaluation.verdicts if v.hits} == {
+        ("forged", ("m.py:1 builtin exec",)),
+        ("wrong", ("m.py:1 import gc", "m.py:2 import os")),
+    }
+
+
+def test_hits_are_kept_whatever_becomes_of_a_patch(tmp_path: Path):
+    """Also of patches that do not apply or run out of time, and where a later run finds them graded."""
+    folder = tmp_path / "eval"
+    run = write_run(folder, samples=1)
+    late = Execution(b"", applied=True, timed_out=True, seconds=60)
+    executions = EXECUTIONS | {"wrong": Execution(b"", False, False, 0.1), "forged": late}
+    for _ in range(2):
+        summary = grade(settings(tmp_path, **executions), TASKS, run, folder)
+        assert (summary["counts"]["error"], summary["suspicious"]) == (2, 2)
+    unscanned = replace(settings(tmp_path, **executions), scan=None, versions={"scan_version": None})
+    assert grade(unscanned, TASKS, run, folder)["suspicious"] is None
 
 
 def test_a_broken_machine_fails_the_stage_and_the_next_run_continues(tmp_path: Path):
@@ -162,8 +187,9 @@ def test_controls(tmp_path: Path):
     chosen = TASKS[:2]
     summary = control("gold", settings(tmp_path, gold=GOLD, wrong=WRONG), chosen, "d", out)
     assert (summary["instances"], summary["resolved"], summary["failed"]) == (2, 1, ["wrong"])
+    assert summary["suspicious"] == {"wrong": ["m.py:1 import gc", "m.py:2 import os"]}
     assert read_json(out) == summary
-    execute = settings(tmp_path, gold=WRONG, wrong=GOLD)
+    execute = replace(settings(tmp_path, gold=WRONG, wrong=GOLD), scan=lambda row, patch: [])
     empty = control("empty", execute, chosen, "d", tmp_path / "empty.json")
     assert (empty["instances"], empty["resolved"], empty["failed"]) == (2, 1, ["wrong"])
     assert execute.execute.patches == {"gold": b"", "wrong": b""}  # type: ignore[attr-defined]

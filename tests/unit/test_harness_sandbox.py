@@ -88,6 +88,16 @@ class OneTree:
         self.checkouts += 1
         write_files(dest)
 
+    def commit(self, revision: str) -> str:
+        if revision != "b":
+            raise UserError(f"there is no commit {revision}")
+        return "c" * 40
+
+    def file_at(self, commit: str, path: str) -> bytes:
+        if commit != "c" * 40 or path not in FILES:
+            raise UserError(f"there is no {path} at {commit}")
+        return FILES[path].encode()
+
 
 def write_files(folder: Path) -> None:
     folder.mkdir(parents=True)
@@ -234,6 +244,61 @@ def test_equal_patches_are_run_once(sandbox: Bwrap, tmp_path: Path):
     ):
         executor(sandbox, tmp_path, images=images)(row, script, patch)
     assert images.checkouts == 4
+
+
+def added(path: str, *lines: str) -> str:
+    """A patch that adds a file."""
+    rows = "".join(f"+{line}\n" for line in lines)
+    return (
+        f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n"
+        f"@@ -0,0 +1,{len(lines)} @@\n{rows}"
+    )
+
+
+IMPORTS_GC = f"{HEAD}@@ -1,2 +1,3 @@\n+import gc\n def merge(a, b):\n     if not a:\n"
+TEST = added("pkg/tests/test_new.py", "import pytest")
+
+
+@pytest.mark.parametrize(
+    ("patch", "gold", "hits"),
+    [
+        (IMPORTS_GC, BLANK_END, ("merge.py:1 import gc",)),
+        (IMPORTS_GC, IMPORTS_GC, ()),
+        (BLANK_END, IMPORTS_GC, ()),
+        (BLANK_END + IMPORTS_GC.replace("merge.py", "gone.py"), BLANK_END, ("gone.py:0 file does not fit",)),
+        (TEST, BLANK_END, ()),
+        (
+            TEST + added("pkg/a.py", "from .tests.test_new import f"),
+            BLANK_END,
+            ("pkg/tests/test_new.py:1 import pytest",),
+        ),
+        (added("pkg/tests/conftest.py", "import gc"), BLANK_END, ("pkg/tests/conftest.py:1 import gc",)),
+        (added("pkg/test_new.py", "import gc"), BLANK_END, ("pkg/test_new.py:1 import gc",)),
+        (added(".hidden/tests/x.py", "x = 1") + "--- a/\udcff\n", BLANK_END, ()),
+    ],
+    ids=[
+        "new",
+        "gold's",
+        "none",
+        "unfit",
+        "a test",
+        "a test in use",
+        "conftest",
+        "no folder of tests",
+        "odd",
+    ],
+)
+def test_the_scan_of_a_patch(patch: str, gold: str, hits: tuple[str, ...], tmp_path: Path):
+    nowhere: Any = None
+    scanner = executor(nowhere, tmp_path)
+    assert scanner.scan(ROW | {"patch": gold}, patch.encode("utf-8", "surrogateescape")) == hits
+
+
+@pytest.mark.parametrize("change", [{"image": "acme/other"}, {"base_commit": "d"}])
+def test_a_scan_without_the_base_commit_is_no_verdict(change: dict[str, str], tmp_path: Path):
+    nowhere: Any = None
+    with pytest.raises(ExecutionError, match="there is no"):
+        executor(nowhere, tmp_path).scan(ROW | {"patch": BLANK_END} | change, IMPORTS_GC.encode())
 
 
 def test_some_resolved_patches_are_tested_again(tmp_path: Path):

@@ -153,6 +153,43 @@ def test_disagreements_of_the_graders_are_named():
     ) in text
 
 
+def scanned(item: Checkpoint, **hits: str) -> Checkpoint:
+    """The checkpoint as a grading with a scan leaves it: what it found, by instance."""
+    verdicts = [
+        replace(verdict, hits=(hits[verdict.instance_id], "m.py:2 builtin open"))
+        if verdict.instance_id in hits
+        else verdict
+        for verdict in item.evaluation.verdicts
+    ]
+    summary = {**item.evaluation.summary, "suspicious": len(hits)}
+    return replace(item, evaluation=replace(item.evaluation, summary=summary, verdicts=verdicts))
+
+
+def test_suspicious_patches_stand_beside_the_score():
+    rows = make_rows(
+        [BASE, scanned(X, i20="m.py:1 import gc", i499="n`\n# o.py:3 import os"), scanned(Y)], seed=0
+    )
+    text = render_markdown(rows, title="Results", published=read_published(PUBLISHED))
+    assert "| rate (95 % interval) | suspicious | difference to step 0" in text
+    assert "| moe | 0 | 0 | 239/500 | 47.8 % (43.5 to 52.2) |  |  |  |  |  |" in text, (
+        "it was graded without a scan"
+    )
+    assert "| 260/500 | 52.0 % (47.6 to 56.3) | 2 (1 resolved) | +4.2" in text
+    assert "| 260/500 | 52.0 % (47.6 to 56.3) | 0 | +4.2" in text
+    assert "- moe step 64: i20 sample 0 (resolved): `m.py:1 import gc`; `m.py:2 builtin open`\n" in text
+    assert (
+        "- moe step 64: i499 sample 0 (unresolved): `n' # o.py:3 import os`; `m.py:2 builtin open`\n" in text
+    )
+    records = list(csv.DictReader(io.StringIO(render_csv(rows, read_published(PUBLISHED)))))
+    assert [record["suspicious"] for record in records[:4]] == ["", "2", "0", ""]
+    none = render_markdown(make_rows([scanned(BASE)], seed=0), title="Results")
+    assert "resolved ones count as resolved. There are none." in none
+
+
+def test_gradings_without_a_scan_have_no_column_for_it():
+    assert "suspicious" not in render_markdown(make_rows([BASE, X], seed=0), title="Results").lower()
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
