@@ -43,6 +43,7 @@ from lightning_smith.rollout.diff import (
     MAX_DIFF_BYTES,
     SUBMODULE,
     Applied,
+    DiffRefusedError,
     Entry,
     Stamp,
     apply_script,
@@ -310,8 +311,12 @@ class Container(Closing):
         return frozenset(changed)
 
     def changes(self) -> ContainerChanges:
-        """What changed in the tree since it was laid out."""
+        """What changed in the tree since it was laid out; DiffRefusedError if that is more than can be listed."""
         answer, _ = self.ask("changes", root=TREE)
+        if answer.get("too_many"):
+            raise DiffRefusedError(
+                f"the names of the changed files take more than {executor.MAX_CHANGED_NAMES_BYTES >> 20} MB"
+            )
         return ContainerChanges(self, answer)
 
     def close(self) -> None:

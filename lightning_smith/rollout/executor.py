@@ -51,6 +51,8 @@ _KILL_GRACE_S = 10.0
 _CPU_GRACE_S = 5
 _READ_BYTES = 65536
 MAX_SOCKET_PATH_BYTES = 107
+MAX_CHANGED_NAMES_BYTES = 64 << 20
+"""What the names of changed files may take: a container has no memory for what a command can make of them."""
 
 OWN_USER = 64999
 """Whom the executor runs as where it is the first process of a container that starts as root."""
@@ -314,18 +316,24 @@ class Executor:
         return {"files": files, "others": others}, b""
 
     def on_changes(self, request, data: bytes):
-        """Files that are new or differ from what was remembered, with stamps and targets of links, and those gone."""
-        now = dict(_scan(request["root"]))
-        changed = []
-        for path, stamp in now.items():
+        """Files that are new or differ from what was remembered, with stamps and targets of links, and those gone.
+
+        Answers `too_many` alone if their names take more than `MAX_CHANGED_NAMES_BYTES`.
+        """
+        self._make_room("/", 0o755)
+        changed, gone, names_bytes = [], set(self._before), 0
+        for path, stamp in _scan(request["root"]):
+            gone.discard(path)
             before = self._before.get(path)
             if before != stamp:
+                names_bytes += len(path)
+                if names_bytes > MAX_CHANGED_NAMES_BYTES:
+                    return {"too_many": True}, b""
                 target = ""
                 if stat.S_ISLNK(stamp[0]):
                     target = _text(os.readlink(os.path.join(os.fsencode(request["root"]), path)))
                 changed.append([_text(path), stamp, target, before[0] if before else None])
-        gone = [_text(path) for path in self._before if path not in now]
-        return {"changed": changed, "gone": gone}, b""
+        return {"changed": changed, "gone": [_text(path) for path in self._before if path in gone]}, b""
 
     def on_read(self, request, data: bytes):
         """Contents of regular files below `root`, one after the other; at most `max_bytes` in all."""
@@ -362,8 +370,8 @@ class Executor:
         `dropped_bytes` of the output, `wall_s`.
         """
         started_s = time.monotonic()
-        self._make_room(request["cwd"], 0o755)
-        self._make_room("/tmp", 0o1777)
+        for folder, mode in (("/", 0o755), (request["cwd"], 0o755), ("/tmp", 0o1777)):
+            self._make_room(folder, mode)
         problem = self._write_script(script)
         if problem:
             return _answer(126, None, 0, started_s), problem

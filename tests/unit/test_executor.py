@@ -179,6 +179,19 @@ def test_changes_since_a_tree_was_remembered(client: Client) -> None:
     assert client.run("echo alive")[1] == b"alive\n"
 
 
+def test_more_changes_than_can_be_listed(client: Client) -> None:
+    client.ask("remember", root=str(client.tree))
+    make = (
+        f"for _ in 1 2 3 4 5 6; do mkdir {'d' * 240} && cd {'d' * 240}; done\n"
+        "mkdir {0..9}; for folder in {0..9}; do (cd $folder && seq -f '%0240g' 4000 | xargs touch); done"
+    )
+    assert client.run(make)[0]["returncode"] == 0
+    assert client.ask("changes", root=str(client.tree)) == ({"too_many": True}, b"")
+    client.run(f"rm -r {'d' * 240}; echo x > one")
+    answer, _ = client.ask("changes", root=str(client.tree))
+    assert [path for path, *_ in answer["changed"]] == ["one"] and answer["gone"] == []
+
+
 def test_the_harness_goes_and_its_command_with_it(tmp_path: Path) -> None:
     client = Client(tmp_path)
     mark = f"77{os.getpid()}"
