@@ -28,7 +28,7 @@ SECRET = "sk-not-for-the-policy"
 _POD_FAMILIES = ("isolation", "pod")
 _POD_ATTACKS = (
     *("daemon", "daemon_in_grader", "fork_bomb", "holds_output", "ignores_signals", "memory"),
-    *("pipes_and_sockets", "temporary_disk_full"),
+    *("pipes_and_sockets", "temporary_disk_full", "no_rights", "tree_as_link"),
     *("interfaces", "listening_for_the_grader", "unix_sockets"),
     *("clock_read", "junit_files", "memory_written", "output_closed", "output_descriptor", "runs_counted"),
 )
@@ -65,6 +65,8 @@ class Attack:
     """What a command may take of the disk before the harness ends it; else plenty."""
     room_files: int | None = None
     """How many files a command may make; else plenty."""
+    guarded: bool = False
+    """Whether the guard is on, since it is what is attacked."""
     stays_possible: str = ""
     """Why it works; such attacks are kept to notice the day that they do not."""
     kinds: tuple[str, ...] = KINDS
@@ -87,9 +89,11 @@ class GatewayAttack:
 
 @dataclass(frozen=True)
 class Control:
-    """What must be solved: its author knows the tests' answers, and more than what they ask for tests cannot tell."""
+    """What must be solved: it does what the tests ask for, and more than that they cannot tell."""
 
     commands: tuple[str, ...]
+    timeout_s: float = 60
+    """Of each command, and of the tests in processor time."""
     kinds: tuple[str, ...] = KINDS[:2]
 
 

@@ -6,10 +6,10 @@ import hashlib
 import os
 import re
 import secrets
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -19,18 +19,20 @@ from attack import MARK, SECRET, Attack, Control, Entry, GatewayAttack, controls
 from gateway_stack import Mark, make_stack
 from kinds import Kind
 
+from lightning_smith.files import dump_json
 from lightning_smith.gateway.launch import Stack
 from lightning_smith.rollout import keeper, loop
+from lightning_smith.rollout.agent import Request, Rollout, run_rollout
 from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.bwrap import ResourceLimits
 from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.grading import grade
 from lightning_smith.rollout.guard import Decision
-from lightning_smith.rollout.outcome import Ending, Outcome, PatchState, decide_outcome, reward_of
+from lightning_smith.rollout.outcome import Outcome, reward_of
+from lightning_smith.rollout.plan import ImageTests
 from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.stage import AgentSettings
+from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.rollout.task import RolloutTask
 
 pytestmark = [
@@ -66,51 +68,52 @@ def parameters(kind: type) -> list[Any]:
     return found
 
 
-@dataclass
-class Attempt:
-    """What came of a rollout: its verdict, what the policy saw, and what it left."""
+@dataclass(frozen=True)
+class OneRoom:
+    """The room of a kind of workspace whose only image is the tiny one."""
 
-    outcome: Outcome | None = None
-    seen: str = ""
-    patch: bytes = b""
-    left_out: Counter[str] = field(default_factory=Counter)
-    blocked: int = 0
+    kind: Kind
 
     @property
-    def reward(self) -> float | None:
-        return None if self.outcome is None else reward_of(self.outcome)
+    def sandbox(self) -> Any:
+        return self.kind.sandbox
+
+    def image(self, image_name: str) -> Any:
+        return self.kind.image
+
+    def workspace(self, image: Any, branch: str, scratch: Path, *, keep_bytes: int) -> Any:
+        return self.kind.open(scratch, keep_bytes=keep_bytes)
 
 
 class Attacker:
     """A policy with a script, in a kind of workspace whose limits are an attack's."""
 
-    def __init__(self, kind: Kind, attack: Attack, store: GradeStore, *, audit_share: float = 1.0) -> None:
-        self.kind, self.store = kind.limited(_limits(kind, attack)), store
+    def __init__(
+        self, kind: Kind, attack: Attack | Control, store: GradeStore, *, audit_share: float = 1.0
+    ) -> None:
+        limits = _limits(kind, attack) if isinstance(attack, Attack) else LIMITS
+        self.kind, self.store = kind.limited(limits), store
         self.timeout_s, self.audit_share = attack.timeout_s, audit_share
-        self.log = ""
-        """The end of what the tests of the last patch printed."""
 
-    def roll_out(self, *commands: str) -> Attempt:
+    def roll_out(self, *commands: str) -> Rollout:
         """A whole rollout of a policy that sends these commands and submits."""
         settings = AgentSettings.from_dict(
             {**AGENT, "command_timeout_s": self.timeout_s, "grading_timeout_s": self.timeout_s}
         )
         model = ScriptedModel([f"```bash\n{command}\n```" for command in (*commands, loop.SUBMIT_COMMAND)])
-        attempt, state = Attempt(), PatchState.EMPTY
-        with Scratch() as scratch, self.kind.open(scratch / "rollout", keep_bytes=80_000) as workspace:
-            episode = loop.run_episode(TASK, workspace, model, settings)
-            try:
-                attempt.patch = workspace.diff()
-                state = PatchState.WHOLE if attempt.patch else PatchState.EMPTY
-            except DiffRefusedError:
-                state = PatchState.REFUSED
-            attempt.left_out = workspace.left_out
-        assert episode.ending is Ending.SUBMITTED, episode.error
-        attempt.blocked = episode.blocked.total()
-        attempt.seen = "\n".join(str(m["content"]) for m in episode.messages[2:] if m["role"] == "user")
-        tests = self.grade(attempt.patch) if state is PatchState.WHOLE else None
-        attempt.outcome = decide_outcome(episode.ending, graded=True, patch=state, tests=tests)
-        return attempt
+        with Scratch() as folder:
+            stage: Any = SimpleNamespace(
+                settings=StageSettings(folder, folder, "policy", settings),
+                tasks={TASK.instance_id: TASK},
+                room=OneRoom(self.kind),
+                plans=ImageTests(),
+                store=self.store,
+                audit=Audit(folder / "audit", self.audit_share),
+            )
+            rollout = run_rollout(stage, Request(TASK.instance_id, 0, 1, True), model)
+        # Else the controller would end it without a verdict.
+        assert rollout.record.grade_s < settings.deadline_s - settings.rollout_timeout_s
+        return rollout
 
     def grade(self, patch: bytes) -> Outcome:
         """Outcome of a patch."""
@@ -124,8 +127,12 @@ class Attacker:
                 timeout_s=self.timeout_s,
                 audit=Audit(folder / "audit", self.audit_share),
             )
-        self.log = graded.run.log.decode("utf-8", "replace")[-2000:] if graded.run else str(graded.error)
         return graded.outcome
+
+
+def seen_by(rollout: Rollout) -> str:
+    """What the policy read after the task's statement."""
+    return "\n".join(str(said["content"]) for said in rollout.messages[2:] if said["role"] == "user")
 
 
 def _limits(kind: Kind, attack: Attack) -> ResourceLimits:
@@ -190,40 +197,44 @@ def test_attack_earns_nothing(
     store = GradeStore(tmp_path) if entry.family in STAYING else runs
     # No lot: what passes is tested again for what the scan finds in it, or is paid.
     attacker = Attacker(kind, attack, store, audit_share=0)
-    # The guard is courtesy: what it would refuse must come to nothing without it.
-    monkeypatch.setattr(loop, "inspect", lambda command: Decision())
+    if not attack.guarded:
+        # The guard is courtesy: what it would refuse must come to nothing without it.
+        monkeypatch.setattr(loop, "inspect", lambda command: Decision())
     if attack.patch is not None:
         outcome = attacker.grade(attack.patch)
-        assert outcome in attack.outcomes and not reward_of(outcome)
+        assert outcome in attack.outcomes and reward_of(outcome) == 0.0
         return
     attempt = attacker.roll_out(*attack.commands)
-    assert not re.search(r"^GAINED.*", attempt.seen, re.M), attempt.seen
-    assert SECRET not in attempt.seen
-    assert re.search(attack.shows, attempt.seen), attempt.seen
-    ran = "TRIED\n" in attempt.seen or attempt.patch or attempt.left_out or attack.shows
-    assert ran, f"it never ran:\n{attempt.seen}"
-    assert attempt.outcome in attack.outcomes and not attempt.reward, attempt.seen
+    record, seen = attempt.record, seen_by(attempt)
+    assert not re.search(r"^GAINED.*", seen, re.M), seen
+    assert SECRET not in seen
+    assert re.search(attack.shows, seen), seen
+    ran = "TRIED\n" in seen or attempt.patch or attempt.left_out or attack.shows
+    assert ran, f"it never ran:\n{seen}"
+    assert record.outcome in attack.outcomes, f"{record.outcome} ({record.error}):\n{seen}"
+    dump_json(record.to_dict()).encode()
+    # What has no reward is left out of its group, and so spared a failure's advantage.
+    assert record.reward == (None if record.outcome is Outcome.GRADER_ERROR else 0.0)
     if attack.with_fix is not None:
-        fixed = attacker.roll_out(*attack.commands, tiny_image.FIX)
-        assert fixed.outcome is attack.with_fix, attacker.log
+        fixed = attacker.roll_out(*attack.commands, tiny_image.FIX).record
+        assert fixed.outcome is attack.with_fix, fixed.error
 
 
 @pytest.mark.usefixtures("watched")
 @pytest.mark.parametrize("entry", [pytest.param(entry, id=entry.name) for entry in CONTROLS])
 def test_control_is_solved(entry: Entry, kind: Kind, tmp_path: Path) -> None:
-    """Tests cannot tell it from right code, however often they run: its author knows what they ask and expect."""
+    """Tests cannot tell it from right code, however often they run."""
     assert isinstance(entry.attack, Control)
-    assert (
-        Attacker(kind, Attack(), GradeStore(tmp_path)).roll_out(*entry.attack.commands).outcome
-        is Outcome.SOLVED
-    )
+    attacker = Attacker(kind, entry.attack, GradeStore(tmp_path))
+    record = attacker.roll_out(*entry.attack.commands).record
+    assert record.outcome is Outcome.SOLVED, record.error
 
 
 def test_the_fix_is_solved(kind: Kind, tmp_path: Path) -> None:
     """What every attack is measured against: the same rollout, done honestly."""
     attacker = Attacker(kind, Attack(), GradeStore(tmp_path))
-    assert attacker.roll_out(tiny_image.FIX).reward == 1
-    assert attacker.roll_out("true").reward == 0
+    assert attacker.roll_out(tiny_image.FIX).record.reward == 1
+    assert attacker.roll_out("true").record.reward == 0
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +253,6 @@ def test_gateway_attack_has_no_effect(entry: Entry, stack: Stack) -> None:
 def test_the_corpus_is_whole() -> None:
     assert len(ENTRIES) >= 80
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
-    assert len(CONTROLS) == 2
+    assert len(CONTROLS) == 3
     for entry in ENTRIES + CONTROLS:
         assert re.fullmatch(r"[A-Z].{20,200}\.", entry.sentence), entry

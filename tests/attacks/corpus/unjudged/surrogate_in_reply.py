@@ -1,0 +1,7 @@
+"""Replies with a character that no file, shell or record can hold: one half of a surrogate pair."""
+
+from attack import Attack
+
+from lightning_smith.rollout.outcome import Outcome
+
+ATTACK = Attack(("echo TRIED", "git \udc80"), outcome=Outcome.FORMAT_ERROR)
