@@ -11,6 +11,7 @@ rule probe:
     input:
         candidates=rules.collect_candidates.output.candidates,
         images=task_images("train"),
+        references=REFERENCES,
         environments=ROLLOUT_ENVIRONMENTS + GRADING_ENVIRONMENTS,
     output:
         log=f"{DATA}/probe/log.jsonl",
@@ -37,13 +38,14 @@ rule probe:
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
         manifests=MANIFESTS,
+        references="--references" if REFERENCES else "",
         tests=BACKENDS["tests"],
     message:
         "probe the candidates"
     shell:
         "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
         " --seed {params.seed} --model {params.model:q} --model-name {params.name} --context {params.context} --temperature {params.temperature}"
-        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --work {params.work}/probe --logs {params.logs}/probe"
+        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} {params.references} {input.references:q} --work {params.work}/probe --logs {params.logs}/probe"
         " --settings {params.agent:q} --gradings {resources.gradings} --max-invalid-fraction {params.max_invalid} --out {output.log:q} 2>&1 | tee -i {log:q}"
 
 

@@ -19,6 +19,7 @@ rule train_segment:
         tasks=rules.split.output.train,
         validation=rules.split.output.val,
         images=task_images("train"),
+        references=REFERENCES,
         environments=ROLLOUT_ENVIRONMENTS + GRADING_ENVIRONMENTS,
     output:
         f"{RESULTS}/train/{{recipe}}/step_{{step}}.json",
@@ -41,13 +42,14 @@ rule train_segment:
         agent=agent_settings,
         workspace=BACKENDS["workspace"],
         manifests=MANIFESTS,
+        references="--references" if REFERENCES else "",
         tests=BACKENDS["tests"],
     message:
         "train {wildcards.recipe} to step {wildcards.step}"
     shell:
         "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
         " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q} --context {params.context}"
-        " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} --agent {params.agent:q} --gradings {resources.gradings} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
+        " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} {params.references} {input.references:q} --agent {params.agent:q} --gradings {resources.gradings} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 

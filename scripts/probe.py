@@ -49,6 +49,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         type=Path,
         help="folder of manifests of prepared images, compared with what rollouts record",
     )
+    add("--references", type=Path, help="what right code does with altered tests (default: run it as needed)")
     add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
     add("--tests", default="image", help="backends.tests (default %(default)s)")
     add(
@@ -107,6 +108,7 @@ def main(argv: list[str] | None = None) -> None:
             tasks=args.tasks,
             images=args.images,
             manifests=args.manifests,
+            references=args.references,
             workspace=args.workspace,
             tests=args.tests,
             work=args.work,

@@ -50,6 +50,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         type=Path,
         help="folder of manifests of prepared images, compared with what rollouts record",
     )
+    add("--references", type=Path, help="what right code does with altered tests (default: run it as needed)")
     add("--agent", type=json.loads, required=True, help="JSON of the agent's limits (`agent` of config.yaml)")
     add(
         "--gradings",
@@ -90,6 +91,7 @@ def main(argv: list[str] | None = None) -> None:
         context=args.context,
         images=args.images,
         manifests=args.manifests,
+        references=args.references,
         workspace=args.workspace,
         tests=args.tests,
         agent=AgentSettings.from_dict({"gradings": args.gradings} | args.agent),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,18 @@ class Revisions:
             return self._git("cat-file", "blob", f"{self.commit(revision)}:{path}")
         except GitError:
             raise UserError(f"image {self.image_name} has no file {path} at {revision}") from None
+
+    def files_below(self, revision: str, folders: Collection[str]) -> list[str]:
+        """Paths of the files of a commit that are in one of the folders, or below it."""
+        if not folders:
+            return []
+        try:
+            listed = self._git(
+                "ls-tree", "-r", "-z", "--name-only", self.commit(revision), "--", *sorted(folders)
+            )
+        except GitError:
+            raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
+        return [os.fsdecode(path) for path in listed.split(b"\0") if path]
 
     def changes(self, revision: str, since: str = MAIN) -> list[Change]:
         """The files in which a commit differs from an earlier one; submodules are none."""

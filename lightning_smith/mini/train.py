@@ -52,6 +52,8 @@ class TrainSettings:
     """As in `StageSettings`."""
     manifests: Path | None = None
     """Folder of the manifests of prepared images, which rollouts must have run in."""
+    references: Path | None = None
+    """What right code does with altered tests (`rollout/references.py`)."""
 
 
 def train_segment(settings: TrainSettings) -> dict[str, Any]:
@@ -133,6 +135,7 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
         model_revision=policy.revision,
         trajectories=(segment.root / "trajectories").resolve(),
         scratch=(segment.root / "scratch").resolve(),
+        references=settings.references.resolve() if settings.references else None,
         agent=settings.agent,
     ).write(stage_file)
     with Stack(

@@ -51,6 +51,8 @@ class ProbeSettings:
     """As in `StageSettings`."""
     manifests: Path | None = None
     """Folder of the manifests of prepared images, which rollouts must have run in."""
+    references: Path | None = None
+    """What right code does with altered tests (`rollout/references.py`)."""
     agent: str = AGENT_CLASS
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -150,6 +152,7 @@ def write_stage_file(settings: ProbeSettings, work: Path, rows: Sequence[dict[st
         model_revision=settings.policy.revision,
         trajectories=(work / "trajectories").resolve(),
         scratch=(work / "scratch").resolve(),
+        references=settings.references.resolve() if settings.references else None,
     ).write(path)
     return path
 

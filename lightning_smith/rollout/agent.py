@@ -44,6 +44,7 @@ from lightning_smith.rollout.outcome import (
     decide_outcome,
     reward_of,
 )
+from lightning_smith.rollout.references import References
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import STAGE_FILE_VARIABLE, AgentSettings, StageSettings
 from lightning_smith.rollout.task import RolloutTask, TaskFile
@@ -70,6 +71,7 @@ class Stage:
         self.plans = open_plans(settings.tests)
         self.store = GradeStore(settings.grades_folder, slots=settings.agent.gradings)
         self.audit = Audit(settings.grades_folder / "audit", settings.agent.audit_share)
+        self.references = References.read(settings.references) if settings.references else References()
 
 
 @functools.cache
@@ -320,6 +322,7 @@ def _grade(rollout: Rollout, stage: Stage, task: RolloutTask, image: Revisions) 
             plans=stage.plans,
             grade=stage.settings.agent.grade,
             audit=stage.audit,
+            references=stage.references,
         )
         tests, error = graded.outcome, graded.error or error
         if (run := graded.run) is not None:

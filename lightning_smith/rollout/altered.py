@@ -30,7 +30,7 @@ from random import Random
 
 from lightning_smith.rollout.other_values import Edit, SourceFile, Values
 
-ALTERATIONS_VERSION = 1
+ALTERATIONS_VERSION = 2
 """Raise it when the same seed could alter a file differently."""
 
 _OPPOSITE_OPERATORS = {
@@ -89,11 +89,23 @@ _WARNINGS = (
 _PLAIN = (ast.Call, ast.Name, ast.Attribute, ast.Subscript)
 """What needs no brackets after `not`."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BUILDERS = frozenset(
+    (
+        "array",
+        "bytearray",
+        "bytes",
+        "complex",
+        "date",
+        "datetime",
+        "Decimal",
+        "dedent",
+        "dict",
+        "Fraction",
+        "frozenset",
+    )
+    + ("list", "OrderedDict", "set", "time", "timedelta", "tuple")
+)
 _SIMPLE = (ast.Expr, ast.Assign)
-
-_HELPERS = 0.25
-"""Share of the functions that are no tests, but assert, to alter: each has a part in many tests."""
-
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -213,7 +225,7 @@ class _Expectations:
         sites = [site for node in self._nodes for site in self._site(node)]
         if not sites and not rows and test:
             sites = [site for node in self._nodes for site in self._plain(node)]
-        share = (0.5 if not rows else 0.25) if test else _HELPERS
+        share = 0.25 if rows else 0.5
         wanted = [site for site in sites if chance.random() < 0.5] or sites[:1]
         chosen = wanted if chance.random() < share else []
         chosen += [row for row in rows if chance.random() < 0.5]
@@ -283,7 +295,8 @@ class _Expectations:
         if name in _OPPOSITE_METHODS:
             flipped = [_Change(((end - len(name), end, _OPPOSITE_METHODS[name].encode()),))]
         if _EQUALITY.fullmatch(name) and "not" not in name.lower() and len(node.args) >= 2:
-            return self._other_value(node.args[1], node.args[0]) or flipped
+            another = _Change(((*self._file.range(node.args[1]), self._values.literal(self._chance)),))
+            return self._other_value(node.args[1], node.args[0]) or [*flipped, another]
         if name in _CONTAINING and len(node.args) >= 2:
             operand = node.args[1] if name == "assertRegex" else node.args[0]
             return flipped + 2 * self._literal(operand, soft=True)
@@ -440,7 +453,14 @@ def _name_of(node: ast.Call) -> str:
 
 
 def _calls(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Call) for part in ast.walk(node))
+    """Whether an expression calls more than what puts literals together."""
+    return any(isinstance(part, ast.Call) and not _builds(part) for part in ast.walk(node))
+
+
+def _builds(node: ast.Call) -> bool:
+    """Whether a call makes a value of literals: `"\\n".join([...])`, `Decimal("1.5")`."""
+    of_text = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant)
+    return of_text or _name_of(node) in _BUILDERS
 
 
 def _parameters(node: ast.expr) -> tuple[list[str], bool]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -44,10 +44,11 @@ from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
 from lightning_smith.rollout.diff import Stamp, changed_paths
 from lightning_smith.rollout.grades import Check, FreshRuns, GradeStore, RunStore, TestRun
-from lightning_smith.rollout.mixed import MixedPlan, Results, function_of
+from lightning_smith.rollout.mixed import VARIANTS, MixedPlan, Results, function_of
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
-from lightning_smith.rollout.protection import Protection, restore, unrepairable
+from lightning_smith.rollout.protection import Protection, restore, test_folders, unrepairable
+from lightning_smith.rollout.references import ReferenceRow, References, sha256
 from lightning_smith.rollout.scan import scan_patch
 from lightning_smith.rollout.stage import WALL_FACTOR
 from lightning_smith.rollout.statuses import (
@@ -99,10 +100,12 @@ def run_tests(
     plans: TestPlans | None = None,
     grade: Grade = Grade.ALL,
     audit: Audit | None = None,
+    references: References | None = None,
 ) -> TestRun:
     """The task's tests on its tree with `diff` applied, from the store if they ran before.
 
-    `audit` says which patches that pass are tested by mixed runs; all of them are if it is absent.
+    `audit` says which patches are tested by altered runs as well; all of them are if it is absent. `references` have
+    what right code does with altered tests; what they lack is run.
 
     `timeout_s` bounds the tests' processor time where their plan does not, and `WALL_FACTOR` times it their wall
     clock; `scratch` is where the tree goes if /dev/shm is full. `plans` are those of the images themselves if absent.
@@ -110,11 +113,36 @@ def run_tests(
     """
     tester = _Tester.make(task, image, sandbox, timeout_s, scratch, plans or ImageTests(), grade)
     hits = tester.scan(diff)
-    return replace(_tested(tester, store, diff, hits, audit), hits=hits)
+    reference = _Reference(tester, store, references or References())
+    return replace(_tested(tester, store, diff, hits, audit, reference), hits=hits)
+
+
+def reference_row(
+    task: RolloutTask, image: Revisions, sandbox: Sandbox, *, timeout_s: float, **options: Any
+) -> ReferenceRow:
+    """What the right code of a task does with its tests in each variant, seen twice; `options` as for `run_tests`.
+
+    GraderError if the tests do not end, or none has a result.
+    """
+    names = ("scratch", "plans", "grade")
+    scratch, plans, grade = (options.get(name) for name in names)
+    tester = _Tester.make(task, image, sandbox, timeout_s, scratch, plans or ImageTests(), grade or Grade.ALL)
+
+    def results(variant: int) -> Results:
+        first, second = (Results.of(statuses_of(task, tester.test_right(variant))) for _ in range(2))
+        return Results(first.failing & second.failing, first.passing & second.passing)
+
+    sources = {path: sha256(source) for path, source in tester.sources.items()}
+    return ReferenceRow(image.image_name, tester.right, sources, tuple(map(results, range(VARIANTS))))
 
 
 def _tested(
-    tester: _Tester, store: RunStore, diff: bytes, hits: tuple[str, ...], audit: Audit | None
+    tester: _Tester,
+    store: RunStore,
+    diff: bytes,
+    hits: tuple[str, ...],
+    audit: Audit | None,
+    reference: _Reference,
 ) -> TestRun:
     """The run of a patch as its tests are written, and what altered runs make of it where the audit has them."""
     key = tester.key(diff)
@@ -122,9 +150,13 @@ def _tested(
         if audit is not None and not audit.due(key, hits):
             run = store.run(key, partial(tester.test, tester.base, diff))
             # Where pytest does not run the canary's file, right code has to show it.
-            return _audited(tester, store, diff, SystemRandom()) if _lacks_canary(run) else _checked(run)
+            return (
+                _audited(tester, store, diff, SystemRandom(), reference)
+                if _lacks_canary(run)
+                else _checked(run)
+            )
         chance = SystemRandom() if audit is None else audit.chance(key)
-        run = _audited(tester, store, diff, chance)
+        run = _audited(tester, store, diff, chance, reference)
     except SandboxError as error:
         raise GraderError(str(error)) from None
     if audit is not None and run.tampered:
@@ -132,10 +164,9 @@ def _tested(
     return run
 
 
-def _audited(tester: _Tester, store: RunStore, diff: bytes, chance: Random) -> TestRun:
+def _audited(tester: _Tester, store: RunStore, diff: bytes, chance: Random, reference: _Reference) -> TestRun:
     """The run of a patch as its tests are written, at a drawn place among altered ones, and what these make of it."""
     task, key = tester.task.graded(tester.plan.grade), tester.key(diff)
-    reference = _Reference(tester, store)
     try:
         mixed = MixedPlan.drawn(task, reference.results, chance)
     except ReferenceRunError:
@@ -215,13 +246,20 @@ class _Reference:
     The runs are the same for all tasks of an image that have the same test files and the same right code.
     """
 
-    def __init__(self, tester: _Tester, store: RunStore) -> None:
-        self._tester, self._store = tester, store
+    def __init__(self, tester: _Tester, store: RunStore, shipped: References) -> None:
+        self._tester, self._store, self._shipped = tester, store, shipped
         self._runs: dict[int, TestRun] = {}
 
     def results(self, variant: int) -> Results:
         """What right code fails and passes; what `run` has shown counts more than what was shipped."""
+        if variant not in self._runs and self._known is not None:
+            return self._known[variant]
         return Results.of(statuses_of(self._tester.task, self.run(variant)))
+
+    @cached_property
+    def _known(self) -> Sequence[Results] | None:
+        tester = self._tester
+        return self._shipped.find(tester.image.image_name, tester.right, tester.sources)
 
     def run(self, variant: int) -> TestRun:
         """The tests of a variant on right code. GraderError if they do not end, or no test has a result."""
@@ -456,10 +494,20 @@ class _Tester:
 
     @cached_property
     def sources(self) -> dict[str, bytes]:
-        """The test files as they are, by path; read once for all runs. GraderError if one is absent."""
-        found = {path: self._file(self.base, path) for path in self.plan.test_files}
-        for path, content in found.items():
-            if content is None:
+        """The test files as they are, and the modules beside them in folders of tests, which can hold what they assert.
+
+        GraderError if a test file is absent.
+        """
+        files = self.plan.test_files
+        folders = {posixpath.dirname(path) for path in files}
+        beside = [
+            path
+            for path in self.image.files_below(self.base, test_folders(files))
+            if posixpath.dirname(path) in folders and _is_helper(posixpath.basename(path))
+        ]
+        found = {path: self._file(self.base, path) for path in (*files, *beside) if path not in self.touched}
+        for path in files:
+            if found[path] is None:
                 name, task = self.image.image_name, self.task.instance_id
                 raise GraderError(f"{name} lacks {path} of {task} at {self.base}")
         return {path: content for path, content in found.items() if content is not None}
@@ -485,7 +533,6 @@ class _Tester:
         return hash_json(
             {
                 "right": [GRADER_VERSION, ALTERATIONS_VERSION, self.image.digest, self.right, variant],
-                "timeout_s": self.timeout_s,
                 "plan": [plan.command, plan.paths, plan.test_files, plan.harness, dict(plan.environment)],
             }
         )
@@ -571,13 +618,18 @@ class _Tester:
     def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], variant: int | None) -> None:
         """Write the files of the task's tests anew, in every run: a file's time must not tell what it holds."""
         altered = self.altered(variant).contents if variant is not None else {}
-        for path in self.plan.test_files:
+        for path in self.sources:
             mode = before[path].mode if path in before else stat.S_IFREG
             if stat.S_ISREG(mode):
                 file = TreeFile(
                     EXECUTABLE if mode & stat.S_IXUSR else REGULAR, altered.get(path, self.sources[path])
                 )
                 tree.write(path, file)
+
+
+def _is_helper(name: str) -> bool:
+    """Whether a file in a folder of tests is a module that others import."""
+    return name.endswith(".py") and not name.startswith("test_") and not name.endswith("_test.py")
 
 
 def _base(task: RolloutTask, image: Revisions) -> str:

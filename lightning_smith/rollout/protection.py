@@ -55,7 +55,7 @@ class Protection:
         touched: Collection[str] = (),
     ) -> None:
         self._test_files, self._touched = frozenset(test_files), frozenset(touched)
-        self._test_folders = _test_folders(test_files)
+        self._test_folders = test_folders(test_files)
         folders = {posixpath.dirname(path) for path in test_files}
         roots = {*import_roots, *(folder for folder in folders if f"{folder}/__init__.py" not in pristine)}
         self._roots = [root.strip("./") for root in roots]
@@ -88,7 +88,7 @@ def unrepairable(touched: Collection[str], test_files: Collection[str]) -> list[
 
     All of them, if the bug touches nothing but configuration of tests and packages, of which no patch changes anything.
     """
-    folders = _test_folders(test_files)
+    folders = test_folders(test_files)
     graded = sorted(path for path in touched if path in test_files or path.startswith(folders))
     return graded or (sorted(touched) if all(map(_steers_tests, touched)) else [])
 
@@ -103,7 +103,7 @@ def _steers_tests(path: str) -> bool:
     )
 
 
-def _test_folders(test_files: Collection[str]) -> tuple[str, ...]:
+def test_folders(test_files: Collection[str]) -> tuple[str, ...]:
     """The outermost folder called test or tests of each file that is in one, with a slash at its end."""
     found: set[str] = set()
     for path in test_files:

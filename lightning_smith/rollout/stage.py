@@ -122,6 +122,8 @@ class StageSettings:
     """`<trajectories>/<instance_id>/<sample>.traj.json`; none are written if absent."""
     grades: Path | None = None
     """Store of test runs; if absent, `grades` beside the images, or in the folder of a pod."""
+    references: Path | None = None
+    """What right code does with altered tests (`references.py`); found out as needed if absent."""
     scratch: Path | None = None
     """Where trees go if /dev/shm has no room for them; the system's temporary folder if absent."""
     testbed_python: Path | None = None
@@ -141,7 +143,7 @@ class StageSettings:
         values = dict(read_json(path))
         try:
             values["agent"] = AgentSettings.from_dict(values.get("agent") or {})
-            paths = ("tasks", "images", "trajectories", "grades", "scratch", "testbed_python")
+            paths = ("tasks", "images", "trajectories", "grades", "references", "scratch", "testbed_python")
             values |= {name: Path(values[name]) for name in paths if values.get(name)}
             return _from_dict(cls, values, "stage")
         except UserError as error:
