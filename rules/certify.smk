@@ -147,6 +147,6 @@ rule find_references:
         " --work {params.work}/references --out {output:q} 2>&1 | tee -i {log:q}"
 
 
-REFERENCES = {"find": rules.find_references.output, "": []}.get(
+REFERENCES = {"find": rules.find_references.output, None: []}.get(
     config["references"], config["references"]
 )

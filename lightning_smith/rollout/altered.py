@@ -89,21 +89,9 @@ _WARNINGS = (
 _PLAIN = (ast.Call, ast.Name, ast.Attribute, ast.Subscript)
 """What needs no brackets after `not`."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_BUILDERS = frozenset(
-    (
-        "array",
-        "bytearray",
-        "bytes",
-        "complex",
-        "date",
-        "datetime",
-        "Decimal",
-        "dedent",
-        "dict",
-        "Fraction",
-        "frozenset",
-    )
-    + ("list", "OrderedDict", "set", "time", "timedelta", "tuple")
+_BUILDERS = re.compile(
+    r"array|bytearray|bytes|complex|date|datetime|Decimal|dedent|dict|Fraction|frozenset|list|OrderedDict|set|time"
+    r"|timedelta|tuple"
 )
 _SIMPLE = (ast.Expr, ast.Assign)
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -460,7 +448,7 @@ def _calls(node: ast.expr) -> bool:
 def _builds(node: ast.Call) -> bool:
     """Whether a call makes a value of literals: `"\\n".join([...])`, `Decimal("1.5")`."""
     of_text = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant)
-    return of_text or _name_of(node) in _BUILDERS
+    return of_text or _BUILDERS.fullmatch(_name_of(node)) is not None
 
 
 def _parameters(node: ast.expr) -> tuple[list[str], bool]:

@@ -68,7 +68,7 @@ from lightning_smith.rollout.testtree import Sandbox, TestTree, open_test_tree
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "read_statuses", "run_tests", "statuses_of"]
 
-GRADER_VERSION = 10
+GRADER_VERSION = 11
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"

@@ -14,9 +14,10 @@ from kinds import KINDS, Kind
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.grades import Check, GradeStore, TestRun
-from lightning_smith.rollout.grading import decide, run_tests
-from lightning_smith.rollout.mixed import VARIANTS
+from lightning_smith.rollout.grading import decide, reference_row, run_tests
+from lightning_smith.rollout.mixed import VARIANTS, Results
 from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.rollout.references import References
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.task import RolloutTask
 
@@ -65,10 +66,14 @@ def patch_of(kind: Kind, command: str) -> bytes:
         return workspace.diff()
 
 
-def grade(kind: Kind, patch: bytes, folder: Path, audit: Audit | None = None) -> tuple[TestRun, int]:
+def grade(
+    kind: Kind, patch: bytes, folder: Path, audit: Audit | None = None, references: References | None = None
+) -> tuple[TestRun, int]:
     """The run that a verdict is read from, and how many were made for it."""
     store = Counted(folder)
-    run = run_tests(TASK, kind.image, patch, store, kind.sandbox, timeout_s=60, audit=audit)
+    run = run_tests(
+        TASK, kind.image, patch, store, kind.sandbox, timeout_s=60, audit=audit, references=references
+    )
     return run, store.made
 
 
@@ -84,6 +89,19 @@ def test_what_passes_is_tested_by_an_altered_run(kind: Kind, tmp_path: Path) -> 
         assert decide(TASK, other) is Outcome.SOLVED and 2 <= made <= 2 + VARIANTS
     of_right_code = len(runs_in(tmp_path)) - 2 * 13
     assert right <= of_right_code <= VARIANTS, "right code is tested once in each variant"
+
+
+def test_what_right_code_does_need_not_be_run(kind: Kind, tmp_path: Path) -> None:
+    """What ships with the tasks takes the place of its runs, but accuses nobody: right code is run before that."""
+    row = reference_row(TASK, kind.image, kind.sandbox, timeout_s=60)
+    run, made = grade(kind, patch_of(kind, tiny_image.FIX), tmp_path, references=References([row]))
+    assert decide(TASK, run) is Outcome.SOLVED and made == 2 and Check.MIXED in run.checks
+    everything = Results(frozenset(TASK.tests), frozenset(TASK.tests))
+    wrong = References([replace(row, results=(everything,) * VARIANTS)])
+    for number in range(4):
+        patch = patch_of(kind, f"{tiny_image.FIX}; echo {number} > x")
+        run, _ = grade(kind, patch, tmp_path, references=wrong)
+        assert decide(TASK, run) is Outcome.SOLVED, run.note
 
 
 def test_lots_outlive_a_kill(kind: Kind, tmp_path: Path) -> None:
