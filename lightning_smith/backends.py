@@ -37,6 +37,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "download_verified": ("hub",),
     "list_branches": ("images",),
     "validate_tasks": ("images", "workspace"),
+    "find_references": ("images", "workspace"),
     "probe": ("images", "workspace", "runner", "policy"),
     "train_segment": ("images", "workspace", "runner", "policy", "trainer"),
     "predict": ("images", "workspace", "runner", "policy"),

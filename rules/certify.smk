@@ -2,7 +2,7 @@
 
 INPUTS   {data}/raw/train-*.parquet, {data}/filters/*.tsv, images
 OUTPUTS  {data}/profiles.json, {data}/odd_test_ids.jsonl, {data}/validation/{part}.jsonl,
-         {data}/filters/{gradable,validated}.tsv, {data}/references.jsonl.gz
+         {data}/filters/{gradable,validated}.tsv
 """
 
 IN_SMITH = "uv run --frozen --project envs/smith " if SMITH else ""
@@ -117,36 +117,3 @@ rule filter_validated:
     shell:
         "python scripts/filter_validated.py --shards {input.shards:q} --previous {input.previous:q} --logs {input.logs:q}"
         " --runs {params.runs} --out {output:q} 2>&1 | tee -i {log:q}"
-
-
-rule find_references:
-    """Find out what right code does with the altered tests of each image's tasks, in two runs of each variant."""
-    input:
-        candidates=rules.collect_candidates.output.candidates,
-        images=task_images("train"),
-        environments=TESTBED + SMITH,
-    output:
-        f"{DATA}/references.jsonl.gz",
-    log:
-        f"{LOGS}/find_references.log",
-    benchmark:
-        f"{WORK}/benchmarks/find_references.tsv"
-    threads: 2
-    resources:
-        machine="A",
-    params:
-        work=WORK,
-        workspace=BACKENDS["workspace"],
-        tests=BACKENDS["tests"],
-        timeout_s=config["agent"]["grading_timeout_s"],
-    message:
-        "test right code with altered tests"
-    shell:
-        "python scripts/find_references.py --tasks {input.candidates:q} --images {params.work}/images"
-        " --workspace {params.workspace} --tests {params.tests} --timeout {params.timeout_s} --workers {threads}"
-        " --work {params.work}/references --out {output:q} 2>&1 | tee -i {log:q}"
-
-
-REFERENCES = {"find": rules.find_references.output, None: []}.get(
-    config["references"], config["references"]
-)

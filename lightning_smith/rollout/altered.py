@@ -30,11 +30,10 @@ from random import Random
 
 from lightning_smith.rollout.other_values import Edit, SourceFile, Values
 
-ALTERATIONS_VERSION = 2
+ALTERATIONS_VERSION = 3
 """Raise it when the same seed could alter a file differently."""
 
 _OPPOSITE_OPERATORS = {
-    ast.Eq: ("==", "!="),
     ast.NotEq: ("!=", "=="),
     ast.Is: ("is", "is not"),
     ast.IsNot: (r"is\s+not", "is"),
@@ -54,8 +53,8 @@ _PAIRS = (
     ("assertGreater", "assertLessEqual"),
     ("assertLess", "assertGreaterEqual"),
     ("assertRegex", "assertNotRegex"),
-    ("assertEqual", "assertNotEqual"),
-    ("assertAlmostEqual", "assertNotAlmostEqual"),
+    ("assertNotEqual", "assertEqual"),
+    ("assertNotAlmostEqual", "assertAlmostEqual"),
 )
 _OPPOSITE_METHODS = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 _EQUALITY = re.compile(r"assert_?\w*(equal|equals|same|close)\w*|eq_", re.I)
@@ -89,6 +88,7 @@ _WARNINGS = (
 _PLAIN = (ast.Call, ast.Name, ast.Attribute, ast.Subscript)
 """What needs no brackets after `not`."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_TYPES = ("bool", "bytes", "dict", "float", "int", "list", "set", "str", "tuple")
 _BUILDERS = re.compile(
     r"array|bytearray|bytes|complex|date|datetime|Decimal|dedent|dict|Fraction|frozenset|list|OrderedDict|set|time"
     r"|timedelta|tuple"
@@ -254,25 +254,36 @@ class _Expectations:
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             return self._comparison(node.left, node.ops[0], node.comparators[0])
         negated = b"not " + text if isinstance(node, _PLAIN) else b"not (" + text + b")"
-        return [_Change(((start, end, negated),))]
+        found = [_Change(((start, end, negated),))]
+        if isinstance(node, ast.Call) and _name_of(node) == "isinstance" and len(node.args) == 2:
+            return found + 2 * self._other_type(node.args[1])
+        if isinstance(node, _PLAIN):
+            found.append(_Change(((end, end, b" == " + self._values.literal(self._chance)),)))
+        return found
+
+    def _other_type(self, node: ast.expr) -> list[_Change]:
+        named = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        other = self._chance.choice([name for name in _TYPES if name not in named])
+        return [_Change(((*self._file.range(node), other.encode()),), soft=True)]
 
     def _comparison(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> list[_Change]:
         file = self._file
-        if isinstance(operator, ast.Eq) and (found := self._other_value(right, left)):
-            return found
+        if isinstance(operator, ast.Eq):
+            # The relation stays: what is equal to everything must be equal to another value as well.
+            literal = _Change(((*file.range(right), self._values.literal(self._chance)),))
+            return self._other_value(right, left) or [literal]
         pattern, opposite = _OPPOSITE_OPERATORS[type(operator)]
         gap = file.range(left)[1], file.range(right)[0]
         place = re.search(pattern.encode(), file.bytes[slice(*gap)])
         flipped = []
         if place is not None:
             flipped = [_Change(((gap[0] + place.start(), gap[0] + place.end(), opposite.encode()),))]
-        if isinstance(operator, ast.Eq):
-            return [*flipped, _Change(((*file.range(right), self._values.literal(self._chance)),))]
         if isinstance(operator, ast.Is | ast.IsNot):
             return flipped
-        # What contains everything, or nothing, must meet a part that is not the right one.
         operand = left if isinstance(operator, ast.In | ast.NotIn) else right
-        return flipped + 2 * self._literal(operand, soft=True)
+        other = self._literal(operand, soft=True)
+        # What contains everything must meet what is not in the right value.
+        return other if other and isinstance(operator, ast.In) else flipped + 2 * other
 
     def _call(self, node: ast.Call, name: str) -> list[_Change]:
         """Alter a call of unittest, pytest, numpy or a helper that asserts."""
@@ -283,11 +294,14 @@ class _Expectations:
         if name in _OPPOSITE_METHODS:
             flipped = [_Change(((end - len(name), end, _OPPOSITE_METHODS[name].encode()),))]
         if _EQUALITY.fullmatch(name) and "not" not in name.lower() and len(node.args) >= 2:
-            another = _Change(((*self._file.range(node.args[1]), self._values.literal(self._chance)),))
-            return self._other_value(node.args[1], node.args[0]) or [*flipped, another]
+            literal = _Change(((*self._file.range(node.args[1]), self._values.literal(self._chance)),))
+            return self._other_value(node.args[1], node.args[0]) or [literal]
         if name in _CONTAINING and len(node.args) >= 2:
             operand = node.args[1] if name == "assertRegex" else node.args[0]
-            return flipped + 2 * self._literal(operand, soft=True)
+            other = self._literal(operand, soft=True)
+            return other if other and name == "assertIn" else flipped + 2 * other
+        if name == "assertIsInstance" and len(node.args) >= 2:
+            return flipped + 2 * self._other_type(node.args[1])
         if flipped:
             return flipped
         return [change for part in node.args for change in self._literal(part, soft=True)]
@@ -307,10 +321,7 @@ class _Expectations:
         return order[self._number % len(order)] if order else ""
 
     def _other_value(self, *sides: ast.expr) -> list[_Change]:
-        """Give the expected side another value: the first that calls nothing and has a literal, else one in a call.
-
-        Not so the relation: what is equal to everything must be equal to another value as well.
-        """
+        """Give the expected side another value: the first that calls nothing and has a literal, else one in a call."""
         for side in sides:
             if not _calls(side) and (found := self._literal(side)):
                 return found

@@ -149,8 +149,8 @@ def _scan_file(part: FileDiff, before: Source, accepted: Source) -> Iterator[Hit
         return
     tree = _parse(content)
     if tree is None:
-        # No Python that runs the tests can import it, most likely; then it forges nothing.
-        yield Hit(path, 0, "file", "no Python")
+        # No Python that runs the tests can import it, most likely; then it forges nothing. A newer one might.
+        yield from _scan_text(path, content, added)
         return
     # Lines are counted in bytes here, and by Python in the decoded text: an encoding could hide some.
     if any(

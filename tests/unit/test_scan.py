@@ -252,3 +252,9 @@ def test_what_does_not_fit_is_a_hit() -> None:
     assert (hit.kind, hit.name) == ("file", "does not fit")
     (hit,) = scan_patch(b"@@ -1 +1 @@\n-a\n+b\n", before=lambda _: None, accepted=lambda _: None)
     assert (hit.kind, hit.name) == ("patch", "unreadable")
+
+
+def test_what_is_no_python_is_read_as_text() -> None:
+    """A slip forges nothing; another interpreter might take what this one does not."""
+    assert names(f"{BASE}\n\ndef broken(:\n    return 1\n") == set()
+    assert names(f"{BASE}\n\nx = t'{{sys._getframe()}}' :: 1\n") == {("text", "_getframe")}

@@ -38,7 +38,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (
             "data/candidates.parquet",
             "split prepare_data",
-            {"collect_candidates", "describe_data", "probe", "select_by_difficulty", "split"},
+            {
+                "collect_candidates",
+                "describe_data",
+                "find_references",
+                "probe",
+                "select_by_difficulty",
+                "split",
+            },
         ),
     ],
     ids=["between", "between, large", "by name", "of the target", "with all after it"],
