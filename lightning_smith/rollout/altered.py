@@ -139,17 +139,21 @@ def alter(source: bytes, seed: str, number: int) -> Altered | None:
         for alias in node.names
     }
     names = {function.name for node in tree.body for function in _functions(node)}
-    edits: list[Edit] = []
-    soft: set[str] = set()
+    changes: list[tuple[str, list[_Change]]] = []
     for function in (function for node in tree.body for function in _functions(node)):
-        expectations = _Expectations(file, values, function, seed, number, names, modules)
-        changes = expectations.drawn()
-        more = [edit for change in changes for edit in change.edits]
-        if more and _parse(_applied(source, more)) is not None:
-            edits += more
-            soft |= {function.name} if any(change.soft for change in changes) else set()
-    content = _applied(source, edits)
-    return Altered(content, frozenset(soft)) if content != source and _parse(content) is not None else None
+        drawn = _Expectations(file, values, function, seed, number, names, modules).drawn()
+        changes.append((function.name, drawn))
+    content = _content(source, changes)
+    if _parse(content) is None:
+        # Rarely, an edit makes no Python: that of its function is left out.
+        changes = [each for each in changes if _parse(_content(source, [each])) is not None]
+        content = _content(source, changes)
+    soft = frozenset(name for name, drawn in changes if any(change.soft for change in drawn))
+    return Altered(content, soft) if content != source and _parse(content) is not None else None
+
+
+def _content(source: bytes, changes: Iterable[tuple[str, list[_Change]]]) -> bytes:
+    return _applied(source, (edit for _, drawn in changes for change in drawn for edit in change.edits))
 
 
 def _applied(source: bytes, edits: Iterable[Edit]) -> bytes:
