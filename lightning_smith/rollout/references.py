@@ -47,7 +47,10 @@ class ReferenceRow:
         place = {test: number for number, test in enumerate(ids)}
 
         def bits(tests: Iterable[str]) -> str:
-            return f"{sum(1 << place[test] for test in tests):x}"
+            digits = ["0"] * len(ids)
+            for test in tests:
+                digits[place[test]] = "1"
+            return f"{int(''.join(reversed(digits)) or '0', 2):x}"
 
         return {
             "version": ALTERATIONS_VERSION,
@@ -66,10 +69,10 @@ class ReferenceRow:
             ids = [str(test) for test in row["ids"]]
 
             def tests(bits: str) -> frozenset[str]:
-                number = int(bits, 16)
-                if number >> len(ids):
+                digits = f"{int(bits, 16):b}"[::-1]
+                if len(digits) > max(1, len(ids)) or (digits == "1" and not ids):
                     raise ValueError("a number stands for more tests than there are")
-                return frozenset(test for place, test in enumerate(ids) if number >> place & 1)
+                return frozenset(test for test, digit in zip(ids, digits, strict=False) if digit == "1")
 
             pairs = zip(row["failing"], row["passing"], strict=True)
             results = tuple(Results(tests(failing), tests(passing)) for failing, passing in pairs)
