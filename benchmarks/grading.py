@@ -17,7 +17,7 @@ of processor time; the same by the clock ends in `_wall`.
                          audited
     extra_time_full      the same at a share of 1
     once                 the part of `extra_time_full` that is paid once for a task, or for several that have the same
-                         tests: runs of right code
+                         tests: runs of right code, which are few where the results of those ship with the tasks
     run_s, run_wall_s    seconds of one run of the tests, mean
     suspicious           share of the gold and honest patches with a hit of the scan
     refused              how many of them are not `solved` when every patch is audited
@@ -28,7 +28,7 @@ of processor time; the same by the clock ends in `_wall`.
     scan_ms, scan_max_ms milliseconds of the scan a patch, median and greatest, over all patches
     gold, honest, timed, packages, forged      how many there were, and of how many packages the timed ones are
 
-A line before it has the same counts for each forger.
+Lines before it have the same counts for each forger.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ from lightning_smith.rollout.grades import TestRun
 from lightning_smith.rollout.grading import GraderError, decide, run_tests
 from lightning_smith.rollout.plan import ImageTests, TestPlan
 from lightning_smith.rollout.protection import Protection
+from lightning_smith.rollout.references import References
 from lightning_smith.rollout.scan import scan_patch
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import REPOSITORY
@@ -77,6 +78,7 @@ _TIMES = re.compile(rb"(\d+)m(\d+\.\d+)s")
 
 TASKS = REPOSITORY / "assets/miniature/tasks"
 SOURCES = REPOSITORY / "assets/miniature/sources.tsv"
+REFERENCES = TASKS / "references.jsonl.gz"
 TESTBED = REPOSITORY / "envs/testbed/.venv/bin/python"
 FORGERS = REPOSITORY / "benchmarks/forgers"
 HONEST = REPOSITORY / "benchmarks/honest"
@@ -242,6 +244,7 @@ class Bench:
     timeout_s: float
     share: float
     """Of the default audit."""
+    references: References
     scan_ms: list[float] = field(default_factory=list)
 
     def image(self, mini: MiniTask) -> LocalImage:
@@ -269,6 +272,7 @@ class Bench:
                     self.sandbox,
                     timeout_s=self.timeout_s,
                     plans=TimedTests(),
+                    references=self.references,
                     audit=audit(scratch / "audit", share),
                 )
             except GraderError as error:
@@ -434,6 +438,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add("--forgers", nargs="+", default=(), metavar="NAME", help="these alone")
     add("--all-forgers", action="store_true", help="every forger on every one of the tasks")
+    add("--no-references", action="store_true", help="right code is run as needed")
     add("--share", type=float, help="of the audit (default: agent.audit_share of config.yaml)")
     add("--workers", type=int, default=2, help="forgers graded at a time (default %(default)s)")
     add("--images", type=Path, default=REPOSITORY / "work/mini/images")
@@ -448,7 +453,8 @@ def main(argv: list[str] | None = None) -> None:
     share = args.share
     if share is None:
         share = yaml.safe_load((REPOSITORY / "config.yaml").read_text())["agent"]["audit_share"]
-    bench = Bench(args.images, args.sdists, Bwrap.find(TESTBED), args.timeout_s, share)
+    references = References() if args.no_references else References.read(REFERENCES)
+    bench = Bench(args.images, args.sdists, Bwrap.find(TESTBED), args.timeout_s, share, references)
     figures = grade_right(bench, sample(args.gold), args.timed, args.honest)
     forgers = load_forgers(args.forgers)
     names, tasks = list(forgers), sample(args.tasks)
