@@ -31,6 +31,7 @@ from lightning_smith.rollout.grading import grade
 from lightning_smith.rollout.guard import Decision
 from lightning_smith.rollout.outcome import Outcome, reward_of
 from lightning_smith.rollout.plan import ImageTests
+from lightning_smith.rollout.references import References
 from lightning_smith.rollout.scratch import Scratch
 from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.rollout.task import RolloutTask
@@ -109,6 +110,7 @@ class Attacker:
                 plans=ImageTests(),
                 store=self.store,
                 audit=Audit(folder / "audit", self.audit_share),
+                references=References(),
             )
             rollout = run_rollout(stage, Request(TASK.instance_id, 0, 1, True), model)
         # Else the controller would end it without a verdict.
