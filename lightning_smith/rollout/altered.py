@@ -24,13 +24,13 @@ import builtins
 import hashlib
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
 from lightning_smith.rollout.other_values import Edit, SourceFile, Values
 
-ALTERATIONS_VERSION = 3
+ALTERATIONS_VERSION = 4
 """Raise it when the same seed could alter a file differently."""
 
 _OPPOSITE_OPERATORS = {
@@ -120,8 +120,19 @@ _Site = Callable[[], list[_Change]]
 """Ways to alter one expectation, drawn anew with each call."""
 
 
-def alter(source: bytes, seed: str, number: int) -> Altered | None:
+def functions_in(source: bytes) -> set[str]:
+    """Names of the functions and methods of a test file, not of those within others; none if it is not Python."""
+    tree = _parse(source)
+    return {each.name for node in tree.body for each in _functions(node)} if tree is not None else set()
+
+
+def alter(
+    source: bytes, seed: str, number: int, only: Collection[str] | None = None, *, helpers: bool = False
+) -> Altered | None:
     """A test file with some expectations altered: variant `number`, the same for the same seed.
+
+    Of the tests those alone are altered that are named in `only`, if it is given, and each the same way as without it;
+    of functions that are no tests none, unless `helpers` are altered as well.
 
     None if nothing is: by lot, or since the file has none; files that are not Python in UTF-8 are among those.
     """
@@ -141,6 +152,11 @@ def alter(source: bytes, seed: str, number: int) -> Altered | None:
     names = {function.name for node in tree.body for function in _functions(node)}
     changes: list[tuple[str, list[_Change]]] = []
     for function in (function for node in tree.body for function in _functions(node)):
+        if function.name.startswith("test"):
+            if only is not None and function.name not in only:
+                continue
+        elif not helpers and function.name not in (only or ()):
+            continue
         drawn = _Expectations(file, values, function, seed, number, names, modules).drawn()
         changes.append((function.name, drawn))
     content = _content(source, changes)

@@ -38,13 +38,13 @@ from lightning_smith.errors import UserError, unforeseen
 from lightning_smith.files import hash_json
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.images.sdist import EXECUTABLE, REGULAR, TreeFile
-from lightning_smith.rollout.altered import ALTERATIONS_VERSION, alter
+from lightning_smith.rollout.altered import ALTERATIONS_VERSION, alter, functions_in
 from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.bwrap import Completed, Limit, SandboxError
 from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
 from lightning_smith.rollout.diff import Stamp, changed_paths
 from lightning_smith.rollout.grades import Check, FreshRuns, GradeStore, RunStore, TestRun
-from lightning_smith.rollout.mixed import VARIANTS, MixedPlan, Results, function_of
+from lightning_smith.rollout.mixed import VARIANTS, MixedPlan, Results, name_of
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import ImageTests, TestPlan, TestPlans
 from lightning_smith.rollout.protection import Protection, restore, test_folders, unrepairable
@@ -128,8 +128,8 @@ def reference_row(
     scratch, plans, grade = (options.get(name) for name in names)
     tester = _Tester.make(task, image, sandbox, timeout_s, scratch, plans or ImageTests(), grade or Grade.ALL)
 
-    def results(variant: int) -> Results:
-        first, second = (Results.of(statuses_of(task, tester.test_right(variant))) for _ in range(2))
+    def results(number: int) -> Results:
+        first, second = (Results.of(statuses_of(task, tester.test_right(Variant(number)))) for _ in range(2))
         return Results(first.failing & second.failing, first.passing & second.passing)
 
     sources = {path: sha256(source) for path, source in tester.sources.items()}
@@ -204,40 +204,38 @@ def _contradicted(
     tester: _Tester, store: RunStore, diff: bytes, mixed: MixedPlan, variant: int, reference: _Reference
 ) -> _Verdict | None:
     """What an altered run says against a patch, None if nothing."""
-    tests, patch_key = tester.task.graded(tester.plan.grade).tests, tester.key(diff)
+    task, patch_key = tester.task.graded(tester.plan.grade), tester.key(diff)
 
     def altered_run(number: int) -> TestRun:
-        key = hash_json({"variant": [number, patch_key]})
-        run = store.run(key, partial(tester.test, tester.base, diff, number))
+        key = hash_json({"variant": [number, mixed.others, patch_key]})
+        run = store.run(key, partial(tester.test, tester.base, diff, Variant(number, mixed.others)))
         return reference.believed(run, number) if _lacks_canary(run) else run
 
-    def read(run: TestRun, number: int) -> tuple[set[str], set[str]]:
-        return reference.results(number).against(statuses_of(tester.task, run), tests)
+    def read(run: TestRun, results: Results) -> tuple[set[str], set[str]]:
+        return results.against(statuses_of(task, run), task.tests)
+
+    def expected(number: int) -> Results:
+        results = reference.results(number)
+        return results if mixed.others else results.narrowed(task)
 
     run = altered_run(variant)
-    forged, broken = read(run, variant)
+    forged, broken = read(run, expected(variant))
     if not (forged or broken or run.tampered or not run.canary_ok):
         return None
-    # Nothing speaks against a patch that right code has not just been seen to do otherwise.
-    right = reference.run(variant)
-    forged, broken = read(run, variant)
+    # Nothing speaks against a patch that right code has not been seen to do otherwise, in the very same tests.
+    right = reference.run(Variant(variant, mixed.others))
+    forged, broken = read(run, Results.of(statuses_of(task, right)))
     if run.tampered and not right.tampered:
         return True, forged
     # Code of another kind may raise what is awaited and what was put in its place. It does not do so twice.
-    soft = {test for test in forged if _name_of(test) in tester.altered(variant).soft}
-    again = next((number for number in mixed.others() if soft & reference.results(number).failing), None)
+    soft = {test for test in forged if name_of(test) in tester.altered(Variant(variant, mixed.others)).soft}
     if soft and soft == forged:
-        forged = read(altered_run(again), again)[0] & soft if again is not None else set()
+        again = next((number for number in mixed.spare() if soft & expected(number).failing), None)
+        forged = read(altered_run(again), expected(again))[0] & soft if again is not None else set()
     if forged:
         return True, forged
     unheard = not run.canary_ok and right.canary_ok
     return (False, broken) if broken or unheard else None
-
-
-def _name_of(test: str) -> str:
-    """Name of a test's function: of `a/test_b.py::TestC::test_d[x::y]`, or of unittest's `test_d (a.test_b.TestC)`."""
-    last = function_of(test).rpartition("::")[2]
-    return last.partition(" ")[0]
 
 
 class _Reference:
@@ -248,29 +246,29 @@ class _Reference:
 
     def __init__(self, tester: _Tester, store: RunStore, shipped: References) -> None:
         self._tester, self._store, self._shipped = tester, store, shipped
-        self._runs: dict[int, TestRun] = {}
+        self._runs: dict[Variant, TestRun] = {}
 
-    def results(self, variant: int) -> Results:
-        """What right code fails and passes; what `run` has shown counts more than what was shipped."""
-        if variant not in self._runs and self._known is not None:
-            return self._known[variant]
-        return Results.of(statuses_of(self._tester.task, self.run(variant)))
+    def results(self, number: int) -> Results:
+        """What right code fails and passes where tests of all kinds are altered."""
+        if self._known is not None:
+            return self._known[number]
+        return Results.of(statuses_of(self._tester.task, self.run(Variant(number))))
 
     @cached_property
     def _known(self) -> Sequence[Results] | None:
         tester = self._tester
         return self._shipped.find(tester.image.image_name, tester.right, tester.sources)
 
-    def run(self, variant: int) -> TestRun:
+    def run(self, variant: Variant) -> TestRun:
         """The tests of a variant on right code. GraderError if they do not end, or no test has a result."""
         if variant not in self._runs:
             key, make = self._tester.right_key(variant), partial(self._tester.test_right, variant)
             self._runs[variant] = self._store.run(key, make)
         return self._runs[variant]
 
-    def believed(self, run: TestRun, variant: int) -> TestRun:
+    def believed(self, run: TestRun, number: int) -> TestRun:
         """The run, which canary tests that did not run do not discredit if they do not with the right code either."""
-        return _without_canary(run) if self.run(variant).canary in _UNHEARD else run
+        return _without_canary(run) if self.run(Variant(number)).canary in _UNHEARD else run
 
 
 def statuses_of(task: RolloutTask, run: TestRun) -> dict[str, str]:
@@ -401,6 +399,14 @@ def _passed(task: RolloutTask, grade: Grade, statuses: dict[str, str]) -> bool:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """A variant of the tests: of all of them, or else of the functions of the FAIL_TO_PASS tests alone."""
+
+    number: int
+    others: bool = True
+
+
+@dataclass(frozen=True)
 class _AlteredFiles:
     """Contents by path of what is altered, and the names of the functions whose alteration is soft (`Altered`)."""
 
@@ -512,10 +518,16 @@ class _Tester:
                 raise GraderError(f"{name} lacks {path} of {task} at {self.base}")
         return {path: content for path, content in found.items() if content is not None}
 
-    def altered(self, variant: int) -> _AlteredFiles:
+    def altered(self, variant: Variant) -> _AlteredFiles:
         """The test files with the alterations of a variant."""
         if variant not in self._altered:
-            found = {path: alter(source, path, variant) for path, source in self.sources.items()}
+            only = None if variant.others else self._deciding
+            # Tests that code makes as it runs, of tables or files of examples, assert in functions that are none.
+            made = not self._functions.issuperset(map(name_of, self.task.tests) if only is None else only)
+            found = {
+                path: alter(source, path, variant.number, only, helpers=made)
+                for path, source in self.sources.items()
+            }
             altered = {path: each for path, each in found.items() if each is not None}
             self._altered[variant] = _AlteredFiles(
                 {path: each.content for path, each in altered.items()},
@@ -524,30 +536,39 @@ class _Tester:
         return self._altered[variant]
 
     @cached_property
-    def _altered(self) -> dict[int, _AlteredFiles]:
+    def _functions(self) -> set[str]:
+        return set().union(*map(functions_in, self.sources.values()))
+
+    @cached_property
+    def _deciding(self) -> set[str]:
+        return set(map(name_of, self.task.fail_to_pass))
+
+    @cached_property
+    def _altered(self) -> dict[Variant, _AlteredFiles]:
         return {}
 
-    def right_key(self, variant: int) -> str:
+    def right_key(self, variant: Variant) -> str:
         """Name of `test_right` in the store: the same for tasks that differ in nothing that the run depends on."""
-        plan = self.plan
+        plan, altered = self.plan, None if variant.others else sorted(self._deciding)
         return hash_json(
             {
-                "right": [GRADER_VERSION, ALTERATIONS_VERSION, self.image.digest, self.right, variant],
+                "right": [GRADER_VERSION, ALTERATIONS_VERSION, self.image.digest, self.right],
+                "variant": [variant.number, altered],
                 "plan": [plan.command, plan.paths, plan.test_files, plan.harness, dict(plan.environment)],
             }
         )
 
-    def test_right(self, variant: int) -> TestRun:
+    def test_right(self, variant: Variant) -> TestRun:
         """The altered tests on the right code. GraderError if they do not end, or no test has a result."""
         run = self.test(self.right, b"", variant)
         if run.returncode is None or not statuses_of(self.task, run):
             why = "ended at their time limit" if run.timed_out else "gave no results"
             raise ReferenceRunError(
-                f"the altered tests of {self.task.instance_id} {why} with its right code (variant {variant})"
+                f"the altered tests of {self.task.instance_id} {why} with its right code (variant {variant.number})"
             )
         return run
 
-    def test(self, revision: str, diff: bytes, variant: int | None = None) -> TestRun:
+    def test(self, revision: str, diff: bytes, variant: Variant | None = None) -> TestRun:
         """The tests on the tree of `revision` with `diff` applied, as written or altered as in a variant.
 
         SWE-smith's harness is asked about the tests as they are written.
@@ -595,7 +616,7 @@ class _Tester:
         if done.limit in (Limit.DISK, Limit.FILES):
             raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
         judged = judge(task, plan, done, canary, [*header, APPLIED])
-        return self._ask_harness(judged) if variant is None else replace(judged, variant=variant)
+        return self._ask_harness(judged) if variant is None else replace(judged, variant=variant.number)
 
     def _ask_harness(self, run: TestRun) -> TestRun:
         if run.returncode is None:
@@ -615,7 +636,7 @@ class _Tester:
                 raise GraderError(f"no tree to test {self.task.instance_id} in: {error}") from None
             yield tree
 
-    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], variant: int | None) -> None:
+    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], variant: Variant | None) -> None:
         """Write the files of the task's tests anew, in every run: a file's time must not tell what it holds."""
         altered = self.altered(variant).contents if variant is not None else {}
         for path in self.sources:

@@ -23,10 +23,19 @@ VARIANTS = 8
 """Of an image's tests. About half of the test functions are altered in each, so that one is as written in all of them
 once in 256 times."""
 
+OTHERS = 0.25
+"""How likely the tests that do not decide are altered as well. Code with the bug passes them as written, so that many
+failures tell a run in which they are altered; but who breaks them and forges their results is found by no other run."""
+
 
 def function_of(test: str) -> str:
     """A test's function, by the file, class and name in its id: rows of parameters are left out."""
     return test.partition("[")[0]
+
+
+def name_of(test: str) -> str:
+    """Name of a test's function: of `a/test_b.py::TestC::test_d[x::y]`, or of unittest's `test_d (a.test_b.TestC)`."""
+    return function_of(test).rpartition("::")[2].partition(" ")[0]
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,16 @@ class Results:
         """What a run of right code shows."""
         failing = frozenset(test for test, status in statuses.items() if status in FAILING)
         return cls(failing, frozenset(test for test, status in statuses.items() if status in PASSING))
+
+    def narrowed(self, task: RolloutTask) -> Results:
+        """What right code does where only the functions of the task's FAIL_TO_PASS tests are altered."""
+        deciding = set(map(name_of, task.fail_to_pass))
+
+        def decide(tests: Collection[str]) -> frozenset[str]:
+            return frozenset(test for test in tests if name_of(test) in deciding)
+
+        unaltered = frozenset(task.tests) - decide(task.tests)
+        return Results(decide(self.failing), decide(self.passing) | unaltered)
 
     def against(self, statuses: Mapping[str, str], tests: Collection[str]) -> tuple[set[str], set[str]]:
         """Those of a task's tests that passed although right code fails them, and that did not although it does."""
@@ -67,6 +86,8 @@ class MixedPlan:
 
     variants: tuple[int, ...]
     place: int
+    others: bool
+    """Whether tests are altered that do not decide."""
 
     @classmethod
     def drawn(cls, task: RolloutTask, reference: Reference, chance: Random) -> MixedPlan:
@@ -80,11 +101,12 @@ class MixedPlan:
         """
         order = chance.sample(range(VARIANTS), VARIANTS)
         variants = _chosen(task.fail_to_pass, order, reference, chance)
+        others = chance.random() < OTHERS
         if not variants:
-            variants = _chosen(task.tests, order, reference, chance)
-        return cls(variants, chance.randint(0, len(variants)))
+            variants, others = _chosen(task.tests, order, reference, chance), True
+        return cls(variants, chance.randint(0, len(variants)), others)
 
-    def others(self) -> Iterator[int]:
+    def spare(self) -> Iterator[int]:
         """Variants that the patch is not tested by."""
         return (number for number in range(VARIANTS) if number not in self.variants)
 

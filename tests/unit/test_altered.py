@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.rollout.altered import Altered, alter
+from lightning_smith.rollout.altered import Altered, alter, functions_in
 
 RIGHT = '''\
 """Doc."""
@@ -277,3 +277,21 @@ def test_what_contradicts_the_right_value_is_not_soft() -> None:
     )
     soft = [altered.soft for altered in variants(source, 30)]
     assert {"test_c"} in soft and set().union(*soft) == {"test_c"}
+
+
+def test_some_functions_alone_are_altered_and_each_as_ever() -> None:
+    source = (
+        b"def check(x):\n    assert x == 12\n\n\ndef test_a():\n    assert f() == 23\n\n\n"
+        b"def test_b():\n    assert f() == 34\n\n\nclass TestC:\n    def test_b(self):\n        assert g() == 45\n"
+    )
+    assert functions_in(source) == {"check", "test_a", "test_b"} and functions_in(b"def") == set()
+    for number in range(VARIANTS):
+        whole = alter(source, "seed", number)
+        lines = whole.content.splitlines() if whole is not None else source.splitlines()
+        part = alter(source, "seed", number, {"test_b"})
+        found = part.content.splitlines() if part is not None else source.splitlines()
+        assert found[:8] == source.splitlines()[:8] and found[8:] == lines[8:]
+        assert lines[1] == b"    assert x == 12", "no test"
+    helped = [alter(source, "seed", number, (), helpers=True) for number in range(VARIANTS)]
+    assert any(each is not None and each.content.splitlines()[1] != b"    assert x == 12" for each in helped)
+    assert all(each is None or each.content.splitlines()[2:] == source.splitlines()[2:] for each in helped)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.mixed import VARIANTS, MixedPlan, Reference, Results, function_of
+from lightning_smith.rollout.mixed import VARIANTS, MixedPlan, Reference, Results, function_of, name_of
 from lightning_smith.rollout.task import RolloutTask
 
 
@@ -25,6 +25,32 @@ from lightning_smith.rollout.task import RolloutTask
 )
 def test_function_of(test: str, function: str) -> None:
     assert function_of(test) == function
+
+
+@pytest.mark.parametrize(
+    ("test", "name"),
+    [
+        ("tests/test_a.py::test_b", "test_b"),
+        ("tests/test_a.py::TestC::test_b[x::y - z[0]]", "test_b"),
+        ("test_b (pkg.test_a.TestC.test_b)", "test_b"),
+        ("tests/test_a.py::test_ü", "test_ü"),
+        ("[]", ""),
+    ],
+)
+def test_name_of(test: str, name: str) -> None:
+    assert name_of(test) == name
+
+
+def test_where_others_are_left_alone_they_pass() -> None:
+    task = RolloutTask(
+        "x", "image", "", ("t.py::test_a[1]", "t.py::test_b"), ("t.py::test_a[2]", "t.py::test_c")
+    )
+    results = Results(
+        frozenset({"t.py::test_a[3]", "t.py::test_c"}), frozenset({"t.py::test_a[1]", "t.py::test_b"})
+    )
+    assert results.narrowed(task) == Results(
+        frozenset({"t.py::test_a[3]"}), frozenset({"t.py::test_a[1]", "t.py::test_b", "t.py::test_c"})
+    )
 
 
 def a_task(deciding: int, others: int = 0) -> RolloutTask:
@@ -61,8 +87,8 @@ def test_a_variant_that_mixes_is_drawn_where_there_is_one(rows: list[str], seed:
         assert {"A"} in drawn
     else:
         assert drawn == []
-    assert set(plan.variants).isdisjoint(plan.others())
-    assert len(plan.variants) + len(list(plan.others())) == VARIANTS
+    assert set(plan.variants).isdisjoint(plan.spare())
+    assert len(plan.variants) + len(list(plan.spare())) == VARIANTS
 
 
 def test_a_single_function_leaves_six_possibilities() -> None:
@@ -97,7 +123,7 @@ def test_others_decide_where_no_fail_to_pass_test_tells() -> None:
 
     assert MixedPlan.drawn(task, reference, random.Random(1)).variants == (3,)
     nothing = MixedPlan.drawn(task, lambda number: Results(frozenset(), frozenset()), random.Random(1))
-    assert nothing == MixedPlan((), 0)
+    assert nothing == MixedPlan((), 0, True)
 
 
 def test_what_speaks_against_a_patch() -> None:
