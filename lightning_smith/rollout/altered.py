@@ -30,7 +30,7 @@ from random import Random
 
 from lightning_smith.rollout.other_values import Edit, SourceFile, Values
 
-ALTERATIONS_VERSION = 4
+ALTERATIONS_VERSION = 5
 """Raise it when the same seed could alter a file differently."""
 
 _OPPOSITE_OPERATORS = {

@@ -146,12 +146,16 @@ class Values:
     def _integer(self, value: int, text: bytes, chance: Random) -> bytes | None:
         if not text.isdigit():
             return None if value == 0 else b"%s + 1" % text  # hexadecimal and the like
-        near = [value + 1, value + 1, value + 2, value * 10, value * 2]
-        near += [value - 1, value - 1] if value > 0 else []
-        digits = list(str(value))
-        chance.shuffle(digits)
-        near += [int("".join(digits)), *chance.sample(self._integers, min(2, len(self._integers)))]
-        others = [other for other in near if other != value]
+        # As near as bugs are, so that who takes what is near for right takes these as well.
+        others = [
+            value + 1,
+            value + 1,
+            value - 1,
+            value - 1,
+            value + 2,
+            *chance.sample(self._integers or [9], 1),
+        ]
+        others = [other for other in others if other != value and (other >= 0 or value == 0)]
         return str(chance.choice(others)).encode()
 
     def _text(self, value: str, text: bytes, chance: Random) -> bytes | None:
@@ -170,7 +174,7 @@ class Values:
 
     def _other_text(self, value: str, chance: Random) -> str:
         alike = [text for text in self._texts if len(value) / 2 <= len(text) <= 2 * len(value) + 2]
-        if not value or (alike and chance.random() < 0.3):
+        if not value or (alike and chance.random() < 0.15):
             return chance.choice(alike or self._texts or ["x"])
         place = chance.randrange(len(value))
         before, letter, after = value[:place], value[place], value[place + 1 :]
@@ -205,7 +209,7 @@ def _decimal(value: float, text: bytes, chance: Random) -> bytes | None:
     digits = [place for place, byte in enumerate(text.partition(b"e")[0]) if chr(byte).isdigit()]
     if not digits or value - value != 0:
         return None
-    place = chance.choice(digits)
+    place = chance.choice([*digits, digits[-1], digits[-1]])
     digit = (int(text[place : place + 1]) + chance.choice([1, 9, 2])) % 10
     other = text[:place] + str(digit).encode() + text[place + 1 :]
     return None if float(other.replace(b"_", b"")) == value else other

@@ -269,7 +269,11 @@ def _uses(tree: ast.Module, own: Collection[str]) -> Iterator[_Use]:
     imported = _imports(tree)
     for statement in (node for node in ast.walk(tree) if isinstance(node, ast.stmt)):
         text = ""
+        called = {id(node.func) for node in _inside(statement) if isinstance(node, ast.Call)}
         for node in _inside(statement):
+            if isinstance(node, ast.Name) and node.id in REFLECTION and id(node) not in called:
+                text = text or _text_of(statement)
+                yield _Use("reflection", node.id, _lines(node, statement), text, False)
             for kind, name, sharp in _judge(node, statement, imported, own):
                 text = text or _text_of(statement)
                 yield _Use(kind, name, _lines(node, statement), text, sharp)
@@ -379,7 +383,7 @@ def _attribute(node: ast.Attribute, imported: Mapping[str, str]) -> Iterator[_Fo
         yield "replaced", node.attr, True
     elif not isinstance(node.ctx, ast.Load) and DUNDER.fullmatch(node.attr) and base not in ("self", "cls"):
         yield "replaced", node.attr, False
-    if node.attr == "__dict__" and base not in ("self", "cls", "other"):
+    if node.attr == "__dict__":  # of `self` too: any function can call its parameter that
         yield "attribute", "__dict__", False
     if module := imported.get(base):
         if module in HARMLESS:
@@ -403,10 +407,9 @@ def _name(node: ast.Name) -> Iterator[_Found]:
 
 
 def _call(node: ast.Call, imported: Mapping[str, str]) -> Iterator[_Found]:
-    for argument in node.args:
-        if isinstance(argument, ast.Name) and argument.id in REFLECTION:  # map(getattr, ...)
-            yield "reflection", argument.id, False
     name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    if isinstance(node.func, ast.Name):
+        name = imported.get(name, name).rpartition(".")[2]
     if name in REFLECTION:
         place = 0 if name in ("attrgetter", "methodcaller") else 1
         named = node.args[place] if len(node.args) > place else None

@@ -16,7 +16,7 @@ HARMLESS_MODULES = _words(
     contextlib copy csv dataclasses datetime decimal difflib email encodings enum errno fnmatch fractions
     functools getopt gettext graphlib hashlib heapq hmac html http ipaddress itertools json keyword locale
     logging math mimetypes numbers operator optparse platform posixpath pprint queue quopri random re
-    reprlib secrets select shlex sched statistics string stringprep struct textwrap time token
+    reprlib secrets select shlex sched statistics stringprep struct textwrap time token
     tomllib typing typing_extensions unicodedata urllib uuid warnings xml zlib zoneinfo ntpath stat
     """
 )
@@ -27,6 +27,8 @@ _OF_MODULES = {
         getrecursionlimit getdefaultencoding getfilesystemencoding implementation exc_info flags""",
     "os": """path fspath sep altsep extsep linesep pathsep curdir pardir devnull name getcwd PathLike fsencode
         fsdecode strerror""",
+    "string": """ascii_letters ascii_lowercase ascii_uppercase capwords digits hexdigits octdigits punctuation printable
+        whitespace""",
     "io": "StringIO BytesIO TextIOBase IOBase RawIOBase BufferedIOBase SEEK_SET SEEK_CUR SEEK_END UnsupportedOperation",
     "pathlib": "PurePath PurePosixPath PureWindowsPath",
     "codecs": """BOM_UTF8 BOM_UTF16 BOM_UTF16_LE BOM_UTF16_BE BOM_UTF32 BOM_UTF32_LE BOM_UTF32_BE encode decode lookup

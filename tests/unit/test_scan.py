@@ -258,3 +258,17 @@ def test_what_is_no_python_is_read_as_text() -> None:
     """A slip forges nothing; another interpreter might take what this one does not."""
     assert names(f"{BASE}\n\ndef broken(:\n    return 1\n") == set()
     assert names(f"{BASE}\n\nx = t'{{sys._getframe()}}' :: 1\n") == {("text", "_getframe")}
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("read = getattr\nx = read(clamp, 'a')", ("reflection", "getattr")),
+        ("from operator import attrgetter as g\nx = g('f_back')", ("attribute", "f_back")),
+        ("import string\nclass F(string.Formatter):\n    pass", ("module", "string.Formatter")),
+        ("from string import Formatter", ("import", "string.Formatter")),
+        ("def names(self):\n    return self.__dict__", ("attribute", "__dict__")),
+    ],
+)
+def test_other_names_of_what_reads_attributes(code: str, expected: tuple[str, str]) -> None:
+    assert expected in names(adding(code))
