@@ -100,10 +100,10 @@ class MixedPlan:
         tells right code from a forger, others have to.
         """
         order = chance.sample(range(VARIANTS), VARIANTS)
-        variants = _chosen(task.fail_to_pass, order, reference, chance)
         others = chance.random() < OTHERS
+        variants = _chosen(task.fail_to_pass, order, reference, chance, others)
         if not variants:
-            variants, others = _chosen(task.tests, order, reference, chance), True
+            variants, others = _chosen(task.tests, order, reference, chance, True), True
         return cls(variants, chance.randint(0, len(variants)), others)
 
     def spare(self) -> Iterator[int]:
@@ -112,7 +112,7 @@ class MixedPlan:
 
 
 def _chosen(
-    tests: Collection[str], order: list[int], reference: Reference, chance: Random
+    tests: Collection[str], order: list[int], reference: Reference, chance: Random, others: bool
 ) -> tuple[int, ...]:
     """One variant in which right code fails some of the tests and passes others, or else two: it fails all that tell
     anything in both, or in one of them."""
@@ -130,7 +130,9 @@ def _chosen(
             break
     if not failed:
         return ()
-    pairs = [(failed[0], other) for other in (*failed[1:2], *passed[:1])]
+    # Where other tests are altered as well, their failures tell these runs from the one as written.
+    known = passed[:1] if others else []
+    pairs = [(failed[0], other) for other in (known or [*failed[1:2], *passed[:1]])]
     if not pairs:
         return (failed[0],)
     return tuple(chance.sample(chance.choice(pairs), 2))

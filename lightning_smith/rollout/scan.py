@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from lightning_smith.rollout.chat import encodable
@@ -37,6 +37,7 @@ from lightning_smith.rollout.scan_names import (
     RISKY_ATTRIBUTES,
     RISKY_BUILTINS,
     RISKY_TEXT,
+    RUNNERS,
     SOFT_BUILTINS,
     STANDARD,
     STRING_READERS,
@@ -104,12 +105,21 @@ def scan_patch(
     `skip` is true are left out by the grader, and so not read here.
     """
     hits: set[Hit] = set()
-    for part in split_diff(diff):
+    parts = split_diff(diff)
+    # A new file must not make a module of its name one of the package.
+    own = {
+        name
+        for part in parts
+        for path in part.names
+        if before(path) is not None
+        for name in _modules_of(path)
+    }
+    for part in parts:
         if not part.names:
             hits.add(Hit("", 0, "patch", "unreadable"))
         elif not any(map(skip, part.names)):
             try:
-                hits.update(_scan_file(part, before, accepted))
+                hits.update(_scan_file(part, before, accepted, own))
             except RecursionError:
                 hits.add(Hit(part.names[-1], 0, "file", "nested too deeply"))
     return sorted(hits)[:MAX_HITS]
@@ -128,7 +138,12 @@ def after_patch(diff: bytes, before: Source) -> Source:
     return content
 
 
-def _scan_file(part: FileDiff, before: Source, accepted: Source) -> Iterator[Hit]:
+def _modules_of(path: str) -> set[str]:
+    """Names under which modules of the package that a file belongs to may be imported."""
+    return {path.split("/")[0].removesuffix(".py"), *path.split("/")[:3]} - STANDARD - RUNNERS
+
+
+def _scan_file(part: FileDiff, before: Source, accepted: Source, own: Collection[str]) -> Iterator[Hit]:
     path = part.names[-1]
     header = part.data.partition(b"\n@@ ")[0]
     if odd := _odd_part(header):
@@ -159,8 +174,7 @@ def _scan_file(part: FileDiff, before: Source, accepted: Source) -> Iterator[Hit
         if found
     ):
         yield Hit(path, 1, "file", "encoding")
-    own = {path.split("/")[0].removesuffix(".py"), *path.split("/")[:3]}
-    found = [use for use in _uses(tree, own) if not added.isdisjoint(use.lines)]
+    found = [use for use in _uses(tree, own, added) if not added.isdisjoint(use.lines)]
     if not found:
         return
     known = [use for source in (old, accepted(path)) if source for use in _known(source, own)]
@@ -264,19 +278,30 @@ def _parse(source: bytes) -> ast.Module | None:
 # ------------------------------------------------------------------------------------------------ uses in a file
 
 
-def _uses(tree: ast.Module, own: Collection[str]) -> Iterator[_Use]:
-    """Every use of something that forging takes, in a file of the package whose names are `own`."""
+def _uses(tree: ast.Module, own: Collection[str], lines: Set[int] | None = None) -> Iterator[_Use]:
+    """Every use of something that forging takes, in a file of the package whose names are `own`.
+
+    Statements that are on none of the `lines` are left out, if these are given.
+    """
     imported = _imports(tree)
     for statement in (node for node in ast.walk(tree) if isinstance(node, ast.stmt)):
-        text = ""
-        called = {id(node.func) for node in _inside(statement) if isinstance(node, ast.Call)}
-        for node in _inside(statement):
+        if lines is not None and lines.isdisjoint(range(_first(statement), (statement.end_lineno or 0) + 1)):
+            continue
+        text, inside = "", list(_inside(statement))
+        called = {id(node.func) for node in inside if isinstance(node, ast.Call)}
+        for node in inside:
             if isinstance(node, ast.Name) and node.id in REFLECTION and id(node) not in called:
                 text = text or _text_of(statement)
                 yield _Use("reflection", node.id, _lines(node, statement), text, False)
             for kind, name, sharp in _judge(node, statement, imported, own):
                 text = text or _text_of(statement)
                 yield _Use(kind, name, _lines(node, statement), text, sharp)
+
+
+def _first(statement: ast.stmt) -> int:
+    """The first line of a statement, its decorators included."""
+    decorators = getattr(statement, "decorator_list", [])
+    return min([statement.lineno, *(node.lineno for node in decorators)])
 
 
 def _imports(tree: ast.AST) -> dict[str, str]:

@@ -130,3 +130,4 @@ RISKY_TEXT = re.compile(
 )
 TEXT_SUFFIXES = (".md", ".rst", ".txt", ".adoc")
 STANDARD = frozenset(sys.stdlib_module_names)
+RUNNERS = frozenset({"pytest", "_pytest", "pluggy"})

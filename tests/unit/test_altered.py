@@ -144,8 +144,12 @@ def test_right_code_fails_what_is_altered_and_passes_all_else(tmp_path: Path) ->
     before = bodies(source)
     assert len(before) == len(ASSERTIONS) + len(METHODS)
     assert set(outcomes(tmp_path, source).values()) == {"PASSED"}
+    # The one that returns before its assertion is not altered where it matters, and reads as such.
+    silent = f"test_{len(ASSERTIONS) - 1}"
     failed: Counter[str] = Counter()
-    for altered in variants(source):
+    for count, altered in enumerate(variants(source, 40)):
+        if count >= 4 and all(failed[name] for name in before if name != silent):
+            break
         after, found = bodies(altered.content.decode()), outcomes(tmp_path, altered.content.decode())
         helper = altered.content.decode().partition("def test_0")[0] != source.partition("def test_0")[0]
         for name, text in before.items():
@@ -153,10 +157,8 @@ def test_right_code_fails_what_is_altered_and_passes_all_else(tmp_path: Path) ->
             if after[name] == text and not helper:
                 assert found[method] == "PASSED", text
             failed[name] += found[method] == "FAILED"
-    # The one that returns before its assertion is not altered where it matters, and reads as such.
-    returns = f"test_{len(ASSERTIONS) - 1}"
-    assert [before[name] for name in before if not failed[name]] == [before[returns]]
-    assert sum(failed.values()) > VARIANTS * len(before) / 4
+    assert [before[name] for name in before if not failed[name]] == [before[silent]]
+    assert count < 20 and sum(failed.values()) > count * len(before) / 4
 
 
 def test_the_same_variant_is_the_same_and_others_are_not() -> None:

@@ -272,3 +272,12 @@ def test_what_is_no_python_is_read_as_text() -> None:
 )
 def test_other_names_of_what_reads_attributes(code: str, expected: tuple[str, str]) -> None:
     assert expected in names(adding(code))
+
+
+def test_a_new_file_makes_no_module_its_own() -> None:
+    """Neither by its name nor by its folder; what is beside a file that was there is the package."""
+    for path in ("ctypes/more.py", "extra/more.py"):
+        patch = diff_of(adding("import ctypes\nimport extra")) + diff_of("x = 1\n", "", path)
+        found = scan_patch(patch, before={PATH: BASE.encode()}.get, accepted=lambda _: None)
+        assert [(hit.kind, hit.name) for hit in found] == [("import", "ctypes"), ("import", "extra")]
+    assert names(adding("import widget.span\nfrom widget import span")) == set()
