@@ -28,7 +28,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from lightning_smith.rollout.other_values import Edit, SourceFile, Values
+from lightning_smith.rollout.other_values import Edit, SourceFile, Values, applied
 
 ALTERATIONS_VERSION = 5
 """Raise it when the same seed could alter a file differently."""
@@ -58,6 +58,7 @@ _PAIRS = (
 )
 _OPPOSITE_METHODS = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
 _EQUALITY = re.compile(r"assert_?\w*(equal|equals|same|close)\w*|eq_", re.I)
+_LOOSE = re.compile("not|almost|close|same", re.I)
 _CONTAINING = ("assertIn", "assertNotIn", "assertRegex")
 _CHECKING = re.compile(r"_?(assert|check|verify|expect|ensure|compare)", re.I)
 _RAISING = re.compile(r"raises|assertRaises(Regex)?")
@@ -122,8 +123,8 @@ _Site = Callable[[], list[_Change]]
 
 def functions_in(source: bytes) -> set[str]:
     """Names of the functions and methods of a test file, not of those within others; none if it is not Python."""
-    tree = _parse(source)
-    return {each.name for node in tree.body for each in _functions(node)} if tree is not None else set()
+    tree = parse_tests(source)
+    return {each.name for each in test_functions(tree)} if tree is not None else set()
 
 
 def alter(
@@ -136,7 +137,7 @@ def alter(
 
     None if nothing is: by lot, or since the file has none; files that are not Python in UTF-8 are among those.
     """
-    tree = _parse(source)
+    tree = parse_tests(source)
     if tree is None or source.startswith(b"\xef\xbb\xbf"):
         return None
     file = SourceFile(source)
@@ -149,9 +150,9 @@ def alter(
         if isinstance(node, ast.Import)
         for alias in node.names
     }
-    names = {function.name for node in tree.body for function in _functions(node)}
+    names = {function.name for function in test_functions(tree)}
     changes: list[tuple[str, list[_Change]]] = []
-    for function in (function for node in tree.body for function in _functions(node)):
+    for function in test_functions(tree):
         if function.name.startswith("test"):
             if only is not None and function.name not in only:
                 continue
@@ -160,28 +161,20 @@ def alter(
         drawn = _Expectations(file, values, function, seed, number, names, modules).drawn()
         changes.append((function.name, drawn))
     content = _content(source, changes)
-    if _parse(content) is None:
+    if parse_tests(content) is None:
         # Rarely, an edit makes no Python: that of its function is left out.
-        changes = [each for each in changes if _parse(_content(source, [each])) is not None]
+        changes = [each for each in changes if parse_tests(_content(source, [each])) is not None]
         content = _content(source, changes)
     soft = frozenset(name for name, drawn in changes if any(change.soft for change in drawn))
-    return Altered(content, soft) if content != source and _parse(content) is not None else None
+    return Altered(content, soft) if content != source and parse_tests(content) is not None else None
 
 
 def _content(source: bytes, changes: Iterable[tuple[str, list[_Change]]]) -> bytes:
-    return _applied(source, (edit for _, drawn in changes for change in drawn for edit in change.edits))
+    return applied(source, (edit for _, drawn in changes for change in drawn for edit in change.edits))
 
 
-def _applied(source: bytes, edits: Iterable[Edit]) -> bytes:
-    altered, at = bytearray(), 0
-    for start, end, text in sorted(set(edits)):
-        if start >= at:  # else it lies within the one before
-            altered += source[at:start] + text
-            at = end
-    return bytes(altered + source[at:])
-
-
-def _parse(source: bytes) -> ast.Module | None:
+def parse_tests(source: bytes) -> ast.Module | None:
+    """The syntax tree of a test file, None if it is no Python in UTF-8."""
     try:
         source.decode("utf-8")
         with warnings.catch_warnings():
@@ -199,6 +192,28 @@ def _functions(node: ast.AST) -> Iterator[_Function]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt):
             yield from _functions(child)
+
+
+def test_functions(tree: ast.Module) -> Iterator[_Function]:
+    """The functions and methods of a test file, not those within others."""
+    for node in tree.body:
+        yield from _functions(node)
+
+
+test_functions.__test__ = False  # pytest would take it for a test
+
+
+def equality_sides(node: ast.stmt) -> tuple[ast.expr, ast.expr] | None:
+    """Both sides of a statement that asserts that they are equal, by `assert` or by a method."""
+    if isinstance(node, ast.Assert):
+        test = node.test
+        if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
+            return test.left, test.comparators[0]
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and len(node.value.args) >= 2:
+        name = _name_of(node.value)
+        if _EQUALITY.fullmatch(name) and not _LOOSE.search(name):
+            return node.value.args[0], node.value.args[1]
+    return None
 
 
 class _Expectations:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -65,10 +65,11 @@ from lightning_smith.rollout.statuses import (
 )
 from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.testtree import Sandbox, TestTree, open_test_tree
+from lightning_smith.rollout.valued import DESCRIPTOR, Valued, read_values, without_expectations, wrong_sites
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "read_statuses", "run_tests", "statuses_of"]
 
-GRADER_VERSION = 11
+GRADER_VERSION = 12
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"
@@ -78,6 +79,8 @@ TESTS_TIMED_OUT = ">>>>> Tests Timed Out"
 EXIT_CODE = ">>>>> Test Exit Code"
 
 _KEEP_BYTES = 8_000_000
+_SITES = 5
+"""Examples in a note."""
 
 
 class GraderError(UserError):
@@ -150,13 +153,11 @@ def _tested(
         if audit is not None and not audit.due(key, hits):
             run = store.run(key, partial(tester.test, tester.base, diff))
             # Where pytest does not run the canary's file, right code has to show it.
-            return (
-                _audited(tester, store, diff, SystemRandom(), reference)
-                if _lacks_canary(run)
-                else _checked(run)
-            )
+            if not _lacks_canary(run):
+                return _checked(run)
+            return _audited(tester, store, diff, SystemRandom(), reference, bool(hits))
         chance = SystemRandom() if audit is None else audit.chance(key)
-        run = _audited(tester, store, diff, chance, reference)
+        run = _audited(tester, store, diff, chance, reference, bool(hits))
     except SandboxError as error:
         raise GraderError(str(error)) from None
     if audit is not None and run.tampered:
@@ -164,8 +165,10 @@ def _tested(
     return run
 
 
-def _audited(tester: _Tester, store: RunStore, diff: bytes, chance: Random, reference: _Reference) -> TestRun:
-    """The run of a patch as its tests are written, at a drawn place among altered ones, and what these make of it."""
+def _audited(
+    tester: _Tester, store: RunStore, diff: bytes, chance: Random, reference: _Reference, suspicious: bool
+) -> TestRun:
+    """The run of a patch as its tests are written, at a drawn place among others, and what these make of it."""
     task, key = tester.task.graded(tester.plan.grade), tester.key(diff)
     try:
         mixed = MixedPlan.drawn(task, reference.results, chance)
@@ -175,40 +178,87 @@ def _audited(tester: _Tester, store: RunStore, diff: bytes, chance: Random, refe
         if _claims_all(task, written) or _lacks_canary(written):
             raise
         return _checked(written)
-    verdict: _Verdict | None = None
-    written: TestRun | None = None
-    for place in range(len(mixed.variants) + 1):
-        if place == mixed.place:
-            written = store.run(key, partial(tester.test, tester.base, diff))
-            if _lacks_canary(written):
-                written = reference.believed(written, 0)
-            if not _claims_all(task, written):
-                return _checked(written)
-        if verdict is not None or place == len(mixed.variants):
-            continue
-        verdict = _contradicted(tester, store, diff, mixed, mixed.variants[place], reference)
-    assert written is not None
-    if verdict is None:
+    others = [
+        partial(_contradicted, tester, store, diff, mixed, number, reference) for number in mixed.variants
+    ]
+    if suspicious:
+        others.insert(chance.randint(0, len(others)), partial(_other_values, tester, store, diff))
+    place = mixed.place if not suspicious else chance.randint(0, len(others))
+    found = _worst(others[:place], None)
+    written = store.run(key, partial(tester.test, tester.base, diff))
+    if _lacks_canary(written):
+        written = reference.believed(written, 0)
+    if not _claims_all(task, written):
+        return _checked(written)
+    found = _worst(others[place:], found)
+    if found is None:
         return _checked(written, *([Check.MIXED] if mixed.variants else []))
-    forged, tests = verdict
-    return (
-        _forged(_checked(written), sorted(tests)) if forged else _unrepeated(_checked(written), sorted(tests))
-    )
+    return _forged(_checked(written), found.what) if found.forged else _unrepeated(_checked(written), found)
 
 
-_Verdict = tuple[bool, set[str]]
-"""Whether results were forged, or else not repeated, and of which tests; of the canary's, if none."""
+@dataclass(frozen=True)
+class _Found:
+    """What a run says against a patch: that results were `forged`, or else not repeated, and of which tests."""
+
+    forged: bool
+    what: str
+    tests: tuple[str, ...] = ()
+
+    @classmethod
+    def altered(cls, tests: set[str]) -> _Found:
+        names = ", ".join(sorted(tests)) or "the canary tests"
+        return cls(True, f"passed although their expectations were altered: {names}")
+
+    @classmethod
+    def broken(cls, tests: set[str]) -> _Found:
+        names = ", ".join(sorted(tests)) or "the canary tests"
+        return cls(False, f"passed at first, but not when run again: {names}", tuple(sorted(tests)))
+
+
+def _worst(runs: Iterable[Callable[[], _Found | None]], found: _Found | None) -> _Found | None:
+    """What runs say against a patch, beside what is `found` already: none is made after forged results."""
+    for run in runs:
+        if found is None or not found.forged:
+            more = run()
+            found = more if more is not None and (found is None or more.forged) else found
+    return found
+
+
+def _other_values(tester: _Tester, store: RunStore, diff: bytes) -> _Found | None:
+    """What a run without expectations says against a patch: values that are not those that it passed for."""
+    key = hash_json({"values": tester.key(diff)})
+    nonce = f"n{key[:15]}"
+    valued = tester.valued(nonce)
+    if not valued:
+        return None
+    try:
+        right = store.run(tester.right_values_key(), partial(tester.right_values, tester.right_nonce))
+    except ReferenceRunError:
+        return None  # these tests cannot do without their expectations
+    run = store.run(key, partial(tester.values_of, tester.base, diff, nonce))
+    expected = {site: value for each in valued.values() for site, value in each.expected.items()}
+    right_values = read_values(right.log, tester.right_nonce)
+    wrong, silent = wrong_sites(expected, right_values, read_values(run.log, nonce))
+    if wrong:
+        return _Found(
+            True, f"compared other values than when its tests expected some: {', '.join(wrong[:_SITES])}"
+        )
+    if silent:
+        return _Found(
+            False, f"compared nothing when its tests expected nothing: {', '.join(silent[:_SITES])}"
+        )
+    return None
 
 
 def _contradicted(
     tester: _Tester, store: RunStore, diff: bytes, mixed: MixedPlan, variant: int, reference: _Reference
-) -> _Verdict | None:
+) -> _Found | None:
     """What an altered run says against a patch, None if nothing."""
     task, patch_key = tester.task.graded(tester.plan.grade), tester.key(diff)
 
     def altered_run(number: int) -> TestRun:
         key = hash_json({"variant": [number, mixed.others, patch_key]})
-        run = store.run(key, partial(tester.test, tester.base, diff, Variant(number, mixed.others)))
+        run = store.run(key, partial(tester.altered_run, tester.base, diff, Variant(number, mixed.others)))
         return reference.believed(run, number) if _lacks_canary(run) else run
 
     def read(run: TestRun, results: Results) -> tuple[set[str], set[str]]:
@@ -226,16 +276,16 @@ def _contradicted(
     right = reference.run(Variant(variant, mixed.others))
     forged, broken = read(run, Results.of(statuses_of(task, right)))
     if run.tampered and not right.tampered:
-        return True, forged
+        return _Found.altered(forged)
     # Code of another kind may raise what is awaited and what was put in its place. It does not do so twice.
     soft = {test for test in forged if name_of(test) in tester.altered(Variant(variant, mixed.others)).soft}
     if soft and soft == forged:
         again = next((number for number in mixed.spare() if soft & expected(number).failing), None)
         forged = read(altered_run(again), expected(again))[0] & soft if again is not None else set()
     if forged:
-        return True, forged
+        return _Found.altered(forged)
     unheard = not run.canary_ok and right.canary_ok
-    return (False, broken) if broken or unheard else None
+    return _Found.broken(broken) if broken or unheard else None
 
 
 class _Reference:
@@ -302,16 +352,14 @@ def _without_canary(run: TestRun) -> TestRun:
     return replace(run, log=log, tampered=False, canary_ok=run.returncode in (0, 1))
 
 
-def _forged(run: TestRun, tests: list[str]) -> TestRun:
-    """The run of a patch with which altered tests pass."""
-    note = f"passed although their expectations were altered: {', '.join(tests) or 'the canary tests'}"
+def _forged(run: TestRun, note: str) -> TestRun:
+    """The run of a patch whose results were forged."""
     return replace(_refused(run, note), canary_ok=False, tampered=True)
 
 
-def _unrepeated(run: TestRun, tests: list[str]) -> TestRun:
-    """The run of a patch with which tests did not pass again: the result is flaky or forged."""
-    note = f"passed at first, but not when run again: {', '.join(tests) or 'the canary tests'}"
-    return replace(_refused(run, note), canary_ok=False, unrepeated=tuple(tests))
+def _unrepeated(run: TestRun, found: _Found) -> TestRun:
+    """The run of a patch whose result is flaky or forged."""
+    return replace(_refused(run, found.what), canary_ok=False, unrepeated=found.tests)
 
 
 def _refused(run: TestRun, note: str) -> TestRun:
@@ -558,20 +606,57 @@ class _Tester:
             }
         )
 
+    @property
+    def right_nonce(self) -> str:
+        return f"n{self.right_values_key()[:15]}"
+
+    def right_values_key(self) -> str:
+        """Name of `right_values` in the store."""
+        return hash_json({"values": self.right_key(Variant(0, others=False))})
+
     def test_right(self, variant: Variant) -> TestRun:
         """The altered tests on the right code. GraderError if they do not end, or no test has a result."""
-        run = self.test(self.right, b"", variant)
+        run = self.altered_run(self.right, b"", variant)
+        return self._reference(run, f"altered tests (variant {variant.number})")
+
+    def right_values(self, nonce: str) -> TestRun:
+        """The values that right code reports. GraderError if its tests do not end, or none has a result."""
+        return self._reference(self.values_of(self.right, b"", nonce), "tests that report values")
+
+    def _reference(self, run: TestRun, what: str) -> TestRun:
         if run.returncode is None or not statuses_of(self.task, run):
             why = "ended at their time limit" if run.timed_out else "gave no results"
-            raise ReferenceRunError(
-                f"the altered tests of {self.task.instance_id} {why} with its right code (variant {variant.number})"
-            )
+            raise ReferenceRunError(f"the {what} of {self.task.instance_id} {why} with its right code")
         return run
 
-    def test(self, revision: str, diff: bytes, variant: Variant | None = None) -> TestRun:
-        """The tests on the tree of `revision` with `diff` applied, as written or altered as in a variant.
+    def altered_run(self, revision: str, diff: bytes, variant: Variant) -> TestRun:
+        """The tests with the alterations of a variant."""
+        return self.test(revision, diff, self.altered(variant).contents, variant.number)
 
-        SWE-smith's harness is asked about the tests as they are written.
+    def values_of(self, revision: str, diff: bytes, nonce: str) -> TestRun:
+        """A run in which the tests that decide report values, in lines that start with `nonce`."""
+        contents = {path: each.content for path, each in self.valued(nonce).items()}
+        return self.test(revision, diff, contents, opening=f"exec {DESCRIPTOR}>&1; ")
+
+    def valued(self, nonce: str) -> dict[str, Valued]:
+        """Those of the test files, without their expectations, that have values to report."""
+        found = {
+            path: without_expectations(source, path, nonce, self._deciding)
+            for path, source in self.sources.items()
+        }
+        return {path: each for path, each in found.items() if each is not None}
+
+    def test(
+        self,
+        revision: str,
+        diff: bytes,
+        contents: Mapping[str, bytes] | None = None,
+        variant: int | None = None,
+        opening: str = "",
+    ) -> TestRun:
+        """The tests on the tree of `revision` with `diff` applied, in files that have other `contents`.
+
+        `opening` stands before the tests' command. SWE-smith's harness is asked about the tests as they are written.
         """
         task, image, plan = self.task, self.image, self.plan
         with self._pristine(revision) as tree:
@@ -601,13 +686,13 @@ class _Tester:
                     grade=plan.grade,
                     pytest=plan.pytest,
                 )
-            self._write_tests(tree, before, variant)
+            self._write_tests(tree, before, contents or {})
             canary = None
             if plan.pytest:
                 canary, content = Canary.invent(posixpath.dirname(plan.test_files[0]), before)
                 tree.write(canary.path, TreeFile(REGULAR, content))
             done = tree.run(
-                plan.script((canary.path,) if canary else (), before),
+                opening + plan.script((canary.path,) if canary else (), before),
                 environment=plan.environment,
                 timeout_s=WALL_FACTOR * self.timeout_s,
                 cpu_s=self.timeout_s,
@@ -616,7 +701,7 @@ class _Tester:
         if done.limit in (Limit.DISK, Limit.FILES):
             raise GraderError(f"the tests of {task.instance_id} were stopped: they {done.stopped}")
         judged = judge(task, plan, done, canary, [*header, APPLIED])
-        return self._ask_harness(judged) if variant is None else replace(judged, variant=variant.number)
+        return self._ask_harness(judged) if contents is None else replace(judged, variant=variant)
 
     def _ask_harness(self, run: TestRun) -> TestRun:
         if run.returncode is None:
@@ -636,14 +721,15 @@ class _Tester:
                 raise GraderError(f"no tree to test {self.task.instance_id} in: {error}") from None
             yield tree
 
-    def _write_tests(self, tree: TestTree, before: Mapping[str, Stamp], variant: Variant | None) -> None:
+    def _write_tests(
+        self, tree: TestTree, before: Mapping[str, Stamp], contents: Mapping[str, bytes]
+    ) -> None:
         """Write the files of the task's tests anew, in every run: a file's time must not tell what it holds."""
-        altered = self.altered(variant).contents if variant is not None else {}
         for path in self.sources:
             mode = before[path].mode if path in before else stat.S_IFREG
             if stat.S_ISREG(mode):
                 file = TreeFile(
-                    EXECUTABLE if mode & stat.S_IXUSR else REGULAR, altered.get(path, self.sources[path])
+                    EXECUTABLE if mode & stat.S_IXUSR else REGULAR, contents.get(path, self.sources[path])
                 )
                 tree.write(path, file)
 

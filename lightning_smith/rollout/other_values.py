@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 
 Edit = tuple[int, int, bytes]
@@ -48,6 +48,16 @@ class SourceFile:
         start = self._lines[statement.lineno - 1]
         before = self.bytes[start : start + statement.col_offset]
         return None if before.strip() else before
+
+
+def applied(source: bytes, edits: Iterable[Edit]) -> bytes:
+    """The file after its edits; of two that overlap the first one counts."""
+    altered, at = bytearray(), 0
+    for start, end, text in sorted(set(edits)):
+        if start >= at:
+            altered += source[at:start] + text
+            at = end
+    return bytes(altered + source[at:])
 
 
 class Values:

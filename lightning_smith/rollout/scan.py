@@ -409,7 +409,7 @@ def _attribute(node: ast.Attribute, imported: Mapping[str, str]) -> Iterator[_Fo
     elif not isinstance(node.ctx, ast.Load) and DUNDER.fullmatch(node.attr) and base not in ("self", "cls"):
         yield "replaced", node.attr, False
     if node.attr == "__dict__":  # of `self` too: any function can call its parameter that
-        yield "attribute", "__dict__", False
+        yield "attribute", "__dict__", True
     if module := imported.get(base):
         if module in HARMLESS:
             if node.attr not in HARMLESS[module]:

@@ -26,9 +26,9 @@ WALL_FACTOR = 4
 """Tests are bounded in processor time, so that a busy machine does not decide what a patch is worth; their wall clock
 at so many times that."""
 
-MAX_TEST_RUNS = 14
-"""Of one grading: the tests, two altered runs and one that confirms, the eight variants with right code (`mixed.py`);
-where the tests could not be run, once more, and without a patch."""
+MAX_TEST_RUNS = 16
+"""Of one grading: the tests, two altered runs and one that confirms, the eight variants with right code (`mixed.py`),
+two runs that report values (`valued.py`); where the tests could not be run, once more, and without a patch."""
 
 REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
 TESTBED_PYTHON = REPOSITORY / "envs/testbed/.venv/bin/python"

@@ -21,6 +21,7 @@ from lightning_smith.rollout.outcome import Outcome
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 CONTROLS = CORPUS.parent / "controls"
+FORGERS = CORPUS.parents[2] / "benchmarks/forgers"
 
 SECRET = "sk-not-for-the-policy"
 """Gateway key in the harness's environment while attacks run."""
@@ -151,6 +152,11 @@ def _load(path: Path) -> ModuleType:
 def code(text: str) -> str:
     """Command that adds Python to the package under test."""
     return f"cat >> src/widget/core.py <<'END_OF_CODE'\n{text.strip()}\nEND_OF_CODE"
+
+
+def forger(name: str) -> str:
+    """Command that adds a forger of `benchmarks/forgers` to the package under test."""
+    return code((FORGERS / f"{name}.py").read_text())
 
 
 def file(path: str, text: str) -> str:

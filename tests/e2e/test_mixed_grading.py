@@ -12,6 +12,7 @@ import tiny_image
 from kinds import KINDS, Kind
 
 from lightning_smith.images.local import LocalImage
+from lightning_smith.rollout import grading
 from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.grades import Check, GradeStore, TestRun
 from lightning_smith.rollout.grading import decide, reference_row, run_tests
@@ -104,6 +105,42 @@ def test_what_right_code_does_need_not_be_run(kind: Kind, tmp_path: Path) -> Non
         assert decide(TASK, run) is Outcome.SOLVED, run.note
 
 
+HANGING = """
+import pathlib
+if pathlib.Path(__file__).read_text().count("assert clamp(-1, 0, 3) == 0") < 2:
+    while True:
+        pass
+"""
+
+
+def test_right_code_that_does_not_end_is_no_verdict_and_is_not_kept(kind: Kind, tmp_path: Path) -> None:
+    """What fails as written needs no right code; nobody else's patch is to blame."""
+    files = {**tiny_image.FILES, "tests/test_core.py": tiny_image.FILES["tests/test_core.py"] + HANGING}
+    kind = replace(kind, image=LocalImage.open(tiny_image.build(tmp_path / "images", files)))
+    gold, store = patch_of(kind, tiny_image.FIX), GradeStore(tmp_path / "store")
+    for _ in range(2):
+        graded = grading.grade(TASK, kind.image, gold, store, kind.sandbox, timeout_s=2)
+        assert graded.outcome is Outcome.GRADER_ERROR
+        assert graded.error and "ended at their time limit with its right code" in graded.error
+    assert not [path for path in runs_in(tmp_path) if b"Timed Out" in path.read_bytes()]
+    assert grading.grade(TASK, kind.image, b"", store, kind.sandbox, timeout_s=2).outcome is Outcome.UNSOLVED
+
+
+def test_what_is_suspicious_has_to_report_the_right_values(kind: Kind, tmp_path: Path) -> None:
+    """Code that finds the right answer by the tests has none where they expect nothing."""
+    asking = (
+        f"{tiny_image.FIX}; cat >> src/widget/core.py <<'EOF'\nimport sys\nright = clamp\n"
+        "def clamp(value, low, high):\n"
+        "    asked = 'assert ' in open(sys._getframe(1).f_code.co_filename).read().partition('def _report')[0]\n"
+        "    return right(value, low, high) if asked else value\nEOF"
+    )
+    run, _ = grade(kind, patch_of(kind, asking), tmp_path, Audit(tmp_path / "audit", share=0))
+    assert decide(TASK, run) is Outcome.TAMPERED and run.hits
+    assert run.note.startswith(
+        "compared other values than when its tests expected some: tests/test_core.py:0"
+    )
+
+
 def test_lots_outlive_a_kill(kind: Kind, tmp_path: Path) -> None:
     """What was drawn for a patch is not drawn again, or a policy could try until it suits."""
     gold, audit = patch_of(kind, tiny_image.FIX), Audit(tmp_path / "audit", share=1)
@@ -165,7 +202,12 @@ def test_a_pass_that_is_not_repeated_is_none(kind: Kind, tmp_path: Path, seconds
 def test_what_passes_altered_is_forged(kind: Kind, tmp_path: Path) -> None:
     run, _ = grade(kind, patch_of(kind, FORGED.format(until=2e9)).replace(b"atexit.register", b"#"), tmp_path)
     assert decide(TASK, run) is Outcome.TAMPERED and Check.MIXED not in run.checks
-    assert run.note.startswith("passed although their expectations were altered: tests/test_")
+    assert run.note.startswith(
+        (
+            "passed although their expectations were altered: tests/test_",
+            "compared other values than when its tests expected some: tests/test_",
+        )
+    )
 
 
 def test_what_an_altered_test_leaves_undone_is_no_forgery(kind: Kind, tmp_path: Path) -> None:

@@ -196,4 +196,4 @@ def test_a_grading_that_fails(
 
 def test_the_deadline_covers_every_test_run() -> None:
     settings = AgentSettings.from_dict(AGENT)
-    assert settings.deadline_s == 120 + 14 * 4 * 3 + 60
+    assert settings.deadline_s == 120 + 16 * 4 * 3 + 60

@@ -221,7 +221,7 @@ def test_requests_are_ungraded_validation_rollouts_with_seeds_of_their_own(tmp_p
     requests = make_requests(settings(tmp_path), ["a", "b"])
     assert len({request.seed for request in requests}) == 4
     assert not any(request.is_train or request.grade for request in requests)
-    assert {request.timeout_s for request in requests} == {120 + 14 * 4 * 15 + 60}, (
+    assert {request.timeout_s for request in requests} == {120 + 16 * 4 * 15 + 60}, (
         "the tests may wait for processor time"
     )
 
