@@ -71,7 +71,7 @@ def _search():
     fewest, best = _failures_with(lambda: None), None
     if fewest is None:
         return
-    for change in list(_changes(source))[:60]:
+    for change in list(_changes(source))[:20]:
         failures = _failures_with(lambda: exec(_changed(source, *change), globals()))
         if failures is None:
             return

@@ -216,6 +216,16 @@ def equality_sides(node: ast.stmt) -> tuple[ast.expr, ast.expr] | None:
     return None
 
 
+def awaited_exceptions(node: ast.expr) -> frozenset[str] | None:
+    """Names of the exceptions that a context awaits, None if it awaits none, or some that have no names."""
+    if not isinstance(node, ast.Call) or not _RAISING.fullmatch(_name_of(node)) or len(node.args) != 1:
+        return None
+    awaited = node.args[0]
+    parts = awaited.elts if isinstance(awaited, ast.Tuple) else [awaited]
+    names = [getattr(part, "attr", getattr(part, "id", "")) for part in parts]
+    return frozenset(names) if all(name[:1].isupper() for name in names) else None
+
+
 class _Expectations:
     """What a function of a test file expects, and how it could expect something else.
 

@@ -69,7 +69,7 @@ from lightning_smith.rollout.valued import DESCRIPTOR, Valued, read_values, with
 
 __all__ = ["GradeStore", "GraderError", "TestRun", "decide", "read_statuses", "run_tests", "statuses_of"]
 
-GRADER_VERSION = 12
+GRADER_VERSION = 15
 """Part of every key of the store: raise it when the same patch could come out differently."""
 
 APPLIED = ">>>>> Applied Patch"
@@ -228,17 +228,15 @@ def _other_values(tester: _Tester, store: RunStore, diff: bytes) -> _Found | Non
     """What a run without expectations says against a patch: values that are not those that it passed for."""
     key = hash_json({"values": tester.key(diff)})
     nonce = f"n{key[:15]}"
-    valued = tester.valued(nonce)
-    if not valued:
+    sites = {site: each for file in tester.valued(nonce).values() for site, each in file.sites.items()}
+    if not sites:
         return None
     try:
-        right = store.run(tester.right_values_key(), partial(tester.right_values, tester.right_nonce))
+        right = [read_values(*tester.right_values(store, number)) for number in range(2)]
     except ReferenceRunError:
         return None  # these tests cannot do without their expectations
     run = store.run(key, partial(tester.values_of, tester.base, diff, nonce))
-    expected = {site: value for each in valued.values() for site, value in each.expected.items()}
-    right_values = read_values(right.log, tester.right_nonce)
-    wrong, silent = wrong_sites(expected, right_values, read_values(run.log, nonce))
+    wrong, silent = wrong_sites(sites, right, read_values(run.log, nonce))
     if wrong:
         return _Found(
             True, f"compared other values than when its tests expected some: {', '.join(wrong[:_SITES])}"
@@ -606,22 +604,23 @@ class _Tester:
             }
         )
 
-    @property
-    def right_nonce(self) -> str:
-        return f"n{self.right_values_key()[:15]}"
-
-    def right_values_key(self) -> str:
-        """Name of `right_values` in the store."""
-        return hash_json({"values": self.right_key(Variant(0, others=False))})
-
     def test_right(self, variant: Variant) -> TestRun:
         """The altered tests on the right code. GraderError if they do not end, or no test has a result."""
         run = self.altered_run(self.right, b"", variant)
         return self._reference(run, f"altered tests (variant {variant.number})")
 
-    def right_values(self, nonce: str) -> TestRun:
-        """The values that right code reports. GraderError if its tests do not end, or none has a result."""
-        return self._reference(self.values_of(self.right, b"", nonce), "tests that report values")
+    def right_values(self, store: RunStore, number: int) -> tuple[bytes, str]:
+        """The log of a run in which right code reports its values, and the mark of its reports; `number` tells runs.
+
+        GraderError if its tests do not end, or none has a result.
+        """
+        key = hash_json({"values": [number, self.right_key(Variant(0, others=False))]})
+        nonce = f"n{key[:15]}"
+
+        def make() -> TestRun:
+            return self._reference(self.values_of(self.right, b"", nonce), "tests that report values")
+
+        return store.run(key, make).log, nonce
 
     def _reference(self, run: TestRun, what: str) -> TestRun:
         if run.returncode is None or not statuses_of(self.task, run):

@@ -43,6 +43,15 @@ class SourceFile:
     def text(self, node: ast.expr | ast.stmt) -> bytes:
         return self.bytes[slice(*self.range(node))]
 
+    def first_code(self, tree: ast.Module) -> int:
+        """Where the first statement's line starts that is neither the docstring nor an import from the future."""
+        for number, node in enumerate(tree.body):
+            document = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if not document and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
+                decorators = getattr(node, "decorator_list", [])
+                return self._lines[min([node.lineno, *(each.lineno for each in decorators)]) - 1]
+        return len(self.bytes)
+
     def indent(self, statement: ast.stmt) -> bytes | None:
         """What stands before a statement on its line, None if that is more than blanks."""
         start = self._lines[statement.lineno - 1]

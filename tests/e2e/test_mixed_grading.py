@@ -136,9 +136,7 @@ def test_what_is_suspicious_has_to_report_the_right_values(kind: Kind, tmp_path:
     )
     run, _ = grade(kind, patch_of(kind, asking), tmp_path, Audit(tmp_path / "audit", share=0))
     assert decide(TASK, run) is Outcome.TAMPERED and run.hits
-    assert run.note.startswith(
-        "compared other values than when its tests expected some: tests/test_core.py:0"
-    )
+    assert run.note.startswith("compared other values than when its tests expected some: tests/test_core.py:")
 
 
 def test_lots_outlive_a_kill(kind: Kind, tmp_path: Path) -> None:

@@ -13,7 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.valued import DESCRIPTOR, read_values, without_expectations, wrong_sites
+from lightning_smith.rollout.valued import (
+    DESCRIPTOR,
+    AsRightCode,
+    Equal,
+    Raises,
+    Repr,
+    Site,
+    read_values,
+    without_expectations,
+    wrong_sites,
+)
 
 NONCE = "n0123456789abcde"
 PLAIN = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(), st.binary())
@@ -29,7 +39,7 @@ VALUES = st.recursive(
 )
 
 
-def values_of(source: str, only: set[str], folder: Path) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+def values_of(source: str, only: set[str], folder: Path) -> tuple[dict[str, Site], dict[str, list[Any]]]:
     """What a file's reports have to be, and what they are when its functions are called."""
     valued = without_expectations(source.encode(), "t.py", NONCE, only)
     assert valued is not None
@@ -39,25 +49,32 @@ def values_of(source: str, only: set[str], folder: Path) -> tuple[dict[str, Any]
     with log.open("wb") as file:
         command = ["bash", "-c", f"exec {DESCRIPTOR}>&1; exec {sys.executable} t.py"]
         subprocess.run(command, cwd=folder, stdout=file, check=True, env={"PATH": os.environ["PATH"]})
-    return dict(valued.expected), read_values(log.read_bytes(), NONCE)
+    return dict(valued.sites), read_values(log.read_bytes(), NONCE)
 
 
 def test_what_is_compared_with_a_literal_is_reported(tmp_path: Path) -> None:
     source = (
-        "class Self:\n    def assertEqual(self, one, two): assert one == two\n    assertAlmostEqual = assertEqual\n\n\n"
+        "import pytest\nclass odd: Failure = LookupError\nclass Self:\n"
+        "    def assertEqual(self, one, two): pass\n    assertAlmostEqual = assertEqual\n\n\n"
         "def f(x): return x\n\n\n"
         "def test_a(self=Self()):\n    'Doc.'\n    assert f(1) == 2, 'why'\n    assert [3] == f([3])\n"
         "    self.assertEqual(f('é'), 'e')\n    self.assertAlmostEqual(f(1.5), 1.5)\n    assert f(0)\n"
         "    assert f(1) == f(2)\n    for n in (1, 2):\n        assert f(n) == 1\n"
-        "    assert (f(1) ==\n        {'a': (1, None)})\n\n\n"
+        "    assert (f(1) ==\n        {'a': (1, None)})\n"
+        "    with pytest.raises((KeyError, odd.Failure), match='x') as info:\n        int('x')\n    info.match('y')\n"
+        "    with pytest.raises(ValueError):\n        f(1)\n    raise SystemExit\n\n\n"
         "def test_b():\n    assert f(1) == 1\n"
     )
     expected, found = values_of(source, {"test_a"}, tmp_path)
-    assert list(expected.values()) == [2, [3], "e", 1, {"a": (1, None)}]
-    sites = list(expected)
-    assert [found[site] for site in sites] == [[(1,)], [([3],)], [("é",)], [(1,), (2,)], [(1,)]]
+    assert list(expected.values()) == [
+        *(Equal(2), Equal([3]), Equal("e"), AsRightCode(), Equal(1), Equal({"a": (1, None)})),
+        *(Raises(frozenset({"KeyError", "Failure"})), Raises(frozenset({"ValueError"}))),
+    ]
+    values = [found[site] for site in expected]
+    assert values[:6] == [[(1,)], [([3],)], [("é",)], [((1, 2),)], [(1,), (2,)], [(1,)]]
+    assert [value[0][:1] for (value,) in values[6:]] == [["ValueError"], []]
     text = (tmp_path / "t.py").read_text()
-    assert "assert f(1) == 1\n" in text and "(f(0))" in text and "(f(1) == f(2))" in text
+    assert "assert f(1) == 1\n" in text and "(f(0))" in text
     assert "assertAlmostEqual(f(1.5), 1.5)" in text, "what is only near is left alone"
 
 
@@ -91,16 +108,17 @@ def _is_open(descriptor: int) -> bool:
 def test_a_class_has_no_say_in_what_is_reported(tmp_path: Path) -> None:
     source = (
         "class Text(str):\n    def __repr__(self): return 'right'\n    __str__ = __repr__\n"
-        "    __eq__ = lambda *a: True\n    __hash__ = str.__hash__\n\n\nclass Any:\n    __eq__ = lambda *a: True\n\n\n"
+        "    __eq__ = lambda *a: True\n    __hash__ = str.__hash__\n\n\nclass Any:\n    __eq__ = lambda *a: True\n"
+        "    __repr__ = lambda self: 'any'\n\n\n"
         "def test_a():\n    assert Text('wrong') == 'right'\n    assert Any() == 'right'\n"
         "    assert [Any()] == ['right']\n"
     )
     expected, found = values_of(source, {"test_a"}, tmp_path)
-    assert list(found.values()) == [[("wrong",)], [None], [None]]
-    assert wrong_sites(expected, {site: [(value,)] for site, value in expected.items()}, found) == (
-        ["t.py:0"],
-        [],
-    )
+    assert list(found.values()) == [[("wrong",)], [(Repr("any"),)], [([Repr("any")],)]]
+    right = {
+        site: [("right",)] if each == Equal("right") else [(["right"],)] for site, each in expected.items()
+    }
+    assert wrong_sites(expected, [right, right], found) == (["t.py:0"], [])
 
 
 @pytest.mark.parametrize("source", [b"", b"def test_a():\n    assert f()\n", b"def broken(:\n", b"\xff"])
@@ -109,11 +127,22 @@ def test_nothing_to_report(source: bytes) -> None:
 
 
 def test_only_what_right_code_reports_speaks_against_a_patch() -> None:
-    expected = {"a": 1, "b": 2, "c": 3, "d": 4}
+    sites = {"a": Equal(1), "b": Equal(2), "c": Equal(3), "d": Equal(4)}
     right = {"a": [(1,)], "b": [(2,), (2,)], "c": [(9,)], "d": []}
-    assert wrong_sites(expected, right, {"a": [(1,)], "b": [(2,)]}) == ([], [])
-    assert wrong_sites(expected, right, {"a": [(1,), (5,)], "b": [None]}) == (["a"], [])
-    assert wrong_sites(expected, right, {"c": [(8,)]}) == ([], ["a", "b"])
+    assert wrong_sites(sites, [right, right], {"a": [(1,)], "b": [(2,)]}) == ([], [])
+    assert wrong_sites(sites, [right, right], {"a": [(1,), (5,)], "b": [None]}) == (["a"], [])
+    assert wrong_sites(sites, [right, right], {"c": [(8,)]}) == ([], ["a", "b"])
+    assert wrong_sites(sites, [right, {}], {"c": [(8,)]}) == ([], []), "right code does not do it again"
+
+
+def test_what_is_raised_or_only_right_code_knows() -> None:
+    sites = {"a": Raises(frozenset({"KeyError"})), "b": AsRightCode()}
+    right = {"a": [(["KeyError", "LookupError"],)], "b": [(1,), ("x",)]}
+    honest = {"a": [(["Own", "KeyError", "TypeError"],)], "b": [(1,), ("x",)]}
+    assert wrong_sites(sites, [right, right], honest) == ([], [])
+    assert wrong_sites(sites, [right, right], {**honest, "b": [(1,), None]}) == ([], [])
+    assert wrong_sites(sites, [right, right], {"a": [([],)], "b": [(1,)]}) == (["a", "b"], [])
+    assert wrong_sites(sites, [right, right], {"a": [None], "b": [(1,), ("x",)]}) == (["a"], [])
 
 
 @pytest.mark.parametrize(
@@ -132,3 +161,14 @@ def test_files_of_this_repository_stay_python() -> None:
         }
         valued = without_expectations(path.read_bytes(), "t.py", NONCE, names)
         assert valued is None or ast.parse(valued.content)
+
+
+def test_what_helpers_assert_is_reported_too(tmp_path: Path) -> None:
+    source = (
+        "import pytest\nfails = pytest.raises(KeyError)\n\n\ndef check(one, two):\n    assert one == two\n\n\n"
+        "def test_a():\n    check('a'.upper(), 'A')\n    with fails:\n        {}['x']\n"
+    )
+    expected, found = values_of(source, {"test_a"}, tmp_path)
+    assert list(expected.values()) == [AsRightCode(), Raises(frozenset({"KeyError"}))]
+    values = [found[site] for site in expected]
+    assert values[0] == [(("A", "A"),)] and values[1][0] is not None and values[1][0][0][0] == "KeyError"
