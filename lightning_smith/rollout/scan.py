@@ -21,6 +21,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from functools import cache
 
 from lightning_smith.rollout.chat import encodable
 from lightning_smith.rollout.scan_names import (
@@ -104,6 +105,7 @@ def scan_patch(
     `before` gives the files that the patch changes, `accepted` those of the reference solution. Files for which
     `skip` is true are left out by the grader, and so not read here.
     """
+    before = cache(before)  # reading a file of a repository takes longer than anything here
     hits: set[Hit] = set()
     parts = split_diff(diff)
     # A new file must not make a module of its name one of the package.
@@ -284,9 +286,7 @@ def _uses(tree: ast.Module, own: Collection[str], lines: Set[int] | None = None)
     Statements that are on none of the `lines` are left out, if these are given.
     """
     imported = _imports(tree)
-    for statement in (node for node in ast.walk(tree) if isinstance(node, ast.stmt)):
-        if lines is not None and lines.isdisjoint(range(_first(statement), (statement.end_lineno or 0) + 1)):
-            continue
+    for statement in _statements(tree, lines):
         text, inside = "", list(_inside(statement))
         called = {id(node.func) for node in inside if isinstance(node, ast.Call)}
         for node in inside:
@@ -304,10 +304,22 @@ def _first(statement: ast.stmt) -> int:
     return min([statement.lineno, *(node.lineno for node in decorators)])
 
 
+def _statements(tree: ast.AST, lines: Set[int] | None = None) -> Iterator[ast.stmt]:
+    """Every statement below a node, or those that are on one of the lines; expressions hold none."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        # An expression's body, as of a lambda, is no list.
+        for child in found if isinstance(found := getattr(tree, field, ()), list) else ():
+            if isinstance(child, ast.stmt):
+                if lines is not None and lines.isdisjoint(range(_first(child), (child.end_lineno or 0) + 1)):
+                    continue
+                yield child
+            yield from _statements(child, lines)
+
+
 def _imports(tree: ast.AST) -> dict[str, str]:
     """Names that imports bind, and what each stands for ("" for something of the package itself)."""
     bound: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             bound |= {alias.asname or alias.name.split(".")[0]: alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
