@@ -37,10 +37,11 @@ from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.images.daemon import Daemon, connect
 from lightning_smith.images.names import image_key
+from lightning_smith.paths import REPOSITORY
 from lightning_smith.rollout import executor
 from lightning_smith.rollout.bwrap import ResourceLimits
-from lightning_smith.rollout.kinds import open_plans, open_room
-from lightning_smith.rollout.stage import REPOSITORY
+from lightning_smith.rollout.kinds import open_room
+from lightning_smith.rollout.open_plans import open_plans
 from lightning_smith.rollout.validate import BuggyTask, TaskRooms, draw_ids, validate
 from lightning_smith.tasks.columns import Task
 from lightning_smith.tasks.filters.statement import why_dropped

@@ -58,6 +58,7 @@ from lightning_smith.images.build import build_image
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.names import image_key
 from lightning_smith.images.revisions import Revisions
+from lightning_smith.paths import REPOSITORY
 from lightning_smith.progress import Progress
 from lightning_smith.rollout.audit import Audit
 from lightning_smith.rollout.bwrap import Bwrap
@@ -68,7 +69,6 @@ from lightning_smith.rollout.protection import Protection
 from lightning_smith.rollout.references import References
 from lightning_smith.rollout.scan import scan_patch
 from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.stage import REPOSITORY
 from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.rollout.workspace import BwrapWorkspace
 from lightning_smith.tasks.miniature.release import image_recipe, task_source

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from lightning_smith.errors import run_script
 from lightning_smith.files import write_atomic, write_json
 from lightning_smith.images.branches import ImageBranches, write_branches
-from lightning_smith.images.build import repository_digest
+from lightning_smith.images.local import repository_digest
 from lightning_smith.images.names import image_key
 from lightning_smith.tasks.columns import SCHEMA, sha256_sums, write_parquet
 from lightning_smith.tasks.download import SUMS_FILE

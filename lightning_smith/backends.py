@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import os
-from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lightning_smith.errors import UserError
-
-if TYPE_CHECKING:
-    from lightning_smith.images.daemon import Daemon
-    from lightning_smith.images.prepare import Certifier
-    from lightning_smith.rollout.validate import Rooms
-    from lightning_smith.tasks.profiles import ProfileSource
 
 AVAILABLE: dict[str, frozenset[str]] = {
     "hub": frozenset({"folder", "huggingface"}),
@@ -123,52 +114,3 @@ def refuse_lost_overlay(
                     "place of the miniature's own configuration, which the profile names, so write "
                     f"`--configfile config/mini.yaml {files}`".rstrip()
                 )
-
-
-def profile_source(tests: str, images: Path) -> ProfileSource:
-    """Who knows how a repository's tests are run: the local images themselves (`image`), or SWE-smith's registry.
-
-    Raises UserError where swesmith is wanted and not installed.
-    """
-    if tests == "image":
-        from lightning_smith.tasks.profiles import ImageProfiles
-
-        return ImageProfiles(images)
-    try:
-        from lightning_smith.tasks.smith_profiles import SmithProfiles
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"{error.name} is not in this environment: run the script with `uv run --frozen --project envs/smith`"
-        ) from None
-    return SmithProfiles()
-
-
-def validation_rooms(
-    workspace: str, images: Path, *, tests: str, grade: str, timeout_s: float, scratch: Path
-) -> Rooms:
-    """Workspaces and grader for `validate_tasks`; `tests` as in `StageSettings`, `timeout_s` as in `run_tests`.
-
-    `grade` says which of a task's tests decide, as `agent.grade` of the configuration.
-
-    Raises UserError for a kind of workspace that this version does not have, or that cannot be had here.
-    """
-    from lightning_smith.rollout.kinds import open_plans, open_room
-    from lightning_smith.rollout.task import Grade
-    from lightning_smith.rollout.validate import TaskRooms
-
-    room, plans = open_room(workspace, images), open_plans(tests)
-    return TaskRooms(room, plans, timeout_s=timeout_s, scratch=scratch, grade=Grade(grade))
-
-
-def image_certifier(daemon: Daemon, datasets: Sequence[Path], args: Namespace) -> Certifier | None:
-    """Who grades tasks of each Docker image as `images.options.add_certify_options` has asked; None if that is none.
-
-    `datasets` are SWE-smith rows. SWE-smith's harness starts with the first image.
-    """
-    if args.certify_tasks == 0:
-        return None
-    from lightning_smith.rollout.certify import Certifier
-    from lightning_smith.rollout.kinds import open_plans
-
-    plans, timeout_s = partial(open_plans, args.tests), args.grading_timeout
-    return Certifier(daemon, datasets, args.certify_tasks, plans, timeout_s=timeout_s, scratch=args.scratch)

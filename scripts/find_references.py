@@ -13,7 +13,8 @@ from lightning_smith.errors import run_script
 from lightning_smith.probe.rows import read_rows
 from lightning_smith.process import exit_when_orphaned, stage_lock
 from lightning_smith.rollout.find_references import find_references
-from lightning_smith.rollout.kinds import open_plans, open_room
+from lightning_smith.rollout.kinds import open_room
+from lightning_smith.rollout.open_plans import open_plans
 from lightning_smith.rollout.references import write_references
 from lightning_smith.rollout.task import RolloutTask
 

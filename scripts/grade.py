@@ -11,13 +11,13 @@ from pathlib import Path
 from lightning_smith.arguments import number, whole
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.evaluation.grade import GradeSettings, control, grade, planned_tasks, read_run
-from lightning_smith.evaluation.predictions import choose_tasks, read_tasks
 from lightning_smith.evaluation.sandbox import SandboxExecutor
 from lightning_smith.files import sha256_file
 from lightning_smith.process import exit_when_orphaned, stage_lock
 from lightning_smith.provenance import code_version
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.kinds import open_room
+from lightning_smith.tasks.evaluation_set import choose_tasks, read_tasks
 
 EXECUTORS = {"bwrap": "bubblewrap", "docker": "Docker"}
 """What a table calls where the tests ran."""

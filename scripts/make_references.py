@@ -13,11 +13,12 @@ from lightning_smith.arguments import number, whole
 from lightning_smith.errors import run_script
 from lightning_smith.images.build import build_image
 from lightning_smith.images.names import image_key
+from lightning_smith.paths import REPOSITORY, TESTBED_PYTHON
 from lightning_smith.process import exit_when_orphaned, stage_lock
 from lightning_smith.rollout.find_references import find_references
-from lightning_smith.rollout.kinds import open_plans, open_room
+from lightning_smith.rollout.kinds import open_room
+from lightning_smith.rollout.open_plans import open_plans
 from lightning_smith.rollout.references import write_references
-from lightning_smith.rollout.stage import REPOSITORY, TESTBED_PYTHON
 from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.tasks.miniature.release import image_recipe, task_source
 from lightning_smith.tasks.miniature.table import load_sources, load_tasks

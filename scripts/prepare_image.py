@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.backends import image_certifier
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_atomic
 from lightning_smith.images.needed import read_names
@@ -17,6 +16,7 @@ from lightning_smith.images.options import (
     tools,
 )
 from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls
+from lightning_smith.rollout.certify import image_certifier
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

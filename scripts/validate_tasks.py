@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 
 from lightning_smith.arguments import number, whole
-from lightning_smith.backends import validation_rooms
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import write_jsonl
 from lightning_smith.process import exit_when_orphaned, stage_lock
 from lightning_smith.rollout.grading import GRADER_VERSION
 from lightning_smith.rollout.task import Grade
-from lightning_smith.rollout.validate import buggy_tasks, part_of, validate
+from lightning_smith.rollout.validate import buggy_tasks, part_of, validate, validation_rooms
 from lightning_smith.settings import settings_folder
 from lightning_smith.tasks.filters.decisions import read_decisions
 from lightning_smith.tasks.validation import ValidationLog, verdicts

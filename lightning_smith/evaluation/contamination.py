@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_smith.errors import UserError
-from lightning_smith.evaluation.predictions import read_tasks
 from lightning_smith.files import write_atomic
 from lightning_smith.tasks.columns import iter_batches
+from lightning_smith.tasks.evaluation_set import read_tasks
 from lightning_smith.tasks.patches import UnreadablePatchError, edited_files
 
 HEADER = (

@@ -18,10 +18,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from lightning_smith.entry_points import AGENT_CLASS
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.predictions import Prediction, write_predictions
 from lightning_smith.files import hash_json, sha256_file, write_atomic, write_jsonl
-from lightning_smith.gateway.dispatch import AGENT_CLASS, Finished, RolloutRequest
+from lightning_smith.gateway.dispatch import Finished, RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged

@@ -23,14 +23,12 @@ from typing import Any, Self
 
 import httpx
 
-import lightning_smith
+from lightning_smith.entry_points import AGENT_CLASS, GATEWAY_SERVER, POLICY_SERVER, RUNNER
 from lightning_smith.errors import UserError
 from lightning_smith.gateway.client import Gateway
-from lightning_smith.gateway.dispatch import AGENT_CLASS
 from lightning_smith.gateway.key import STANDARD_INPUT, check_key
+from lightning_smith.paths import REPOSITORY
 from lightning_smith.process import Service, free_port, minimal_environment, port_is_free
-
-REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
 
 START_TIMEOUT_S = 300.0
 """Loading torch takes seconds, but took two minutes on a busy two-core laptop with a cold disk."""
@@ -90,7 +88,7 @@ class PolicyServer:
         options = ["--port", str(port), "--dtype", self.dtype, "--threads", str(self.threads)]
         options += ["--routed-experts"] if self.routed_experts else []
         options += ["--max-model-len", str(self.max_model_len)] if self.max_model_len else []
-        return [str(mini_python()), "-m", "lightning_smith.mini.server", *model, *options]
+        return [str(mini_python()), "-m", POLICY_SERVER, *model, *options]
 
     def environment(self) -> dict[str, str]:
         """Thread limits: a spinning OpenMP pool would take the cores that the sandboxes need."""
@@ -205,7 +203,7 @@ class Stack:
 
     def _gateway_command(self) -> list[str]:
         return [
-            *(str(workflow_python()), "-m", "lightning_smith.gateway.server", *_HYDRA),
+            *(str(workflow_python()), "-m", GATEWAY_SERVER, *_HYDRA),
             *("host=127.0.0.1", f"port={self._gateway_port}", f"key={STANDARD_INPUT}"),
             f"default_proxy.model_name={_hydra_quoted(self.policy.model_name)}",
             f"default_proxy.include_routed_experts={str(self.policy.routed_experts).lower()}",
@@ -218,7 +216,7 @@ class Stack:
 
     def _controller_command(self) -> list[str]:
         return [
-            *(str(workflow_python()), "-m", "lightning_smith.gateway.runner", *_HYDRA, "runner_type=local"),
+            *(str(workflow_python()), "-m", RUNNER, *_HYDRA, "runner_type=local"),
             *(f"agl_server.url={self.gateway_url}", f"agl_server.key={STANDARD_INPUT}"),
             f"local_runner.maximum_size={self.max_rollouts}",
             f"local_runner.poll_interval={self.poll_interval_s}",

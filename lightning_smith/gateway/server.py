@@ -35,7 +35,8 @@ from lightning_smith.gateway.admission import (
 )
 from lightning_smith.gateway.key import keep_out_of_logs, read_key
 from lightning_smith.gateway.tokens import Grant, Role, read
-from lightning_smith.rollout.chat import NOT_TEXT, encodable
+from lightning_smith.rollout.chat import NOT_TEXT
+from lightning_smith.text import encodable
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

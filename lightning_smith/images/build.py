@@ -27,31 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import hash_json, sha256_file, write_json
+from lightning_smith.files import sha256_file, write_json
 from lightning_smith.images.git import git
+from lightning_smith.images.local import repository_digest
+from lightning_smith.images.revisions import MAIN, REMOVE_TESTS_MESSAGE, TEST_COMMAND
 from lightning_smith.images.sdist import TreeFile, read_sdist, write_tree
 
-MAIN = "main"
 BUG_MESSAGE = "Bug Patch"
-REMOVE_TESTS_MESSAGE = "Remove F2P Tests"
 
-TEST_COMMAND = (
-    "python",
-    "-m",
-    "pytest",
-    "-rA",
-    "--color=no",
-    "-o",
-    "addopts=",
-    "-p",
-    "no:cacheprovider",
-    "--assert=plain",
-)
-"""Runs test files named after it; `python` is the testbed's, found through PATH.
-
-`addopts=` drops the repository's own options (coverage, doctests, plugins that the testbed lacks); without
-assertion rewriting a run starts 0.1 s to 0.3 s sooner and no test module is compiled again.
-"""
 
 _IDENTITY = b"lightning-smith <lightning-smith@example.invalid>"
 _EPOCH_S = 1_700_000_000
@@ -115,21 +98,6 @@ def build_image(folder: Path, recipe: ImageRecipe, testbed_python: Path) -> None
             "sdist_sha256": sha256_file(recipe.sdist),
         },
     )
-
-
-def repository_digest(repository: Path) -> str:
-    """`sha256:<hex>` over the tree of `main` and the name and head of every branch."""
-    tree = git(repository, "rev-parse", f"{MAIN}^{{tree}}").decode().strip()
-    return f"sha256:{hash_json({'tree': tree, 'branches': branch_heads(repository)})}"
-
-
-def branch_heads(repository: Path) -> dict[str, str]:
-    """Commit of every branch, `main` included, by name in alphabetical order."""
-    listed = git(
-        repository, "for-each-ref", "--sort=refname", "--format=%(objectname) %(refname)", "refs/heads/"
-    )
-    rows = (line.split(" ", 1) for line in listed.decode().splitlines())
-    return {name.removeprefix("refs/heads/"): commit for commit, name in rows}
 
 
 def _check_branch(branch: TaskBranch, files: dict[str, TreeFile], sdist: Path) -> None:

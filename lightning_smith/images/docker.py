@@ -26,11 +26,10 @@ from docker.errors import NotFound
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
 from lightning_smith.images.branches import ImageBranches
-from lightning_smith.images.build import MAIN
 from lightning_smith.images.daemon import LABEL, Daemon, FoundImage
 from lightning_smith.images.names import image_key
 from lightning_smith.images.repository import GIT_FOLDER, check_repository, heads, make_bare
-from lightning_smith.images.revisions import Revisions
+from lightning_smith.images.revisions import MAIN, Revisions
 from lightning_smith.process import stage_lock
 
 TEST_COMMAND_LABEL = f"{LABEL}.test_command"

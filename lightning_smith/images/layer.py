@@ -27,15 +27,13 @@ from pathlib import Path
 from typing import Any
 
 import lightning_smith
+from lightning_smith.entry_points import IN_IMAGES
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json, read_json, sha256_file, write_json
 from lightning_smith.process import stage_lock
 
 PREFIX = "/opt/agent"
 PYTHON = f"{PREFIX}/bin/python3"
-
-HARNESS = tuple(f"lightning_smith.rollout.{name}" for name in ("executor", "agent", "pod_tasks"))
-"""Modules that are started inside images; what they import of this package goes with them."""
 
 _FORMAT = 1
 _BUILD_WAIT_S = 900.0
@@ -125,10 +123,10 @@ def harness_sha256() -> str:
 
 
 def harness_files() -> dict[str, bytes]:
-    """Files of this package that `HARNESS` needs, by their path from site-packages."""
+    """Files of this package that `IN_IMAGES` needs, by their path from site-packages."""
     package = Path(lightning_smith.__file__).parent
     files: dict[str, bytes] = {}
-    wanted = list(HARNESS)
+    wanted = list(IN_IMAGES)
     while wanted:
         module = wanted.pop()
         for name in _with_parents(module):

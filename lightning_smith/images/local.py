@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.files import read_json
-from lightning_smith.images.build import MAIN, branch_heads, repository_digest
-from lightning_smith.images.git import GitError
-from lightning_smith.images.revisions import Revisions
+from lightning_smith.files import hash_json, read_json
+from lightning_smith.images.git import GitError, git
+from lightning_smith.images.revisions import MAIN, Revisions
 from lightning_smith.images.sdist import write_file
 
 
@@ -153,3 +152,18 @@ def _delete(root: Path, name: str) -> None:
             folder.rmdir()
         except OSError:
             return
+
+
+def repository_digest(repository: Path) -> str:
+    """`sha256:<hex>` over the tree of `main` and the name and head of every branch."""
+    tree = git(repository, "rev-parse", f"{MAIN}^{{tree}}").decode().strip()
+    return f"sha256:{hash_json({'tree': tree, 'branches': branch_heads(repository)})}"
+
+
+def branch_heads(repository: Path) -> dict[str, str]:
+    """Commit of every branch, `main` included, by name in alphabetical order."""
+    listed = git(
+        repository, "for-each-ref", "--sort=refname", "--format=%(objectname) %(refname)", "refs/heads/"
+    )
+    rows = (line.split(" ", 1) for line in listed.decode().splitlines())
+    return {name.removeprefix("refs/heads/"): commit for commit, name in rows}

@@ -25,7 +25,6 @@ from typing import Any
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json
-from lightning_smith.images.build import MAIN
 from lightning_smith.images.daemon import LABEL, Daemon, DockerError, FoundImage
 from lightning_smith.images.docker import TEST_COMMAND_LABEL
 from lightning_smith.images.git import git
@@ -34,6 +33,7 @@ from lightning_smith.images.local import LocalImage
 from lightning_smith.images.names import ImageRef
 from lightning_smith.images.pull import image_at
 from lightning_smith.images.repository import TREE
+from lightning_smith.images.revisions import MAIN
 from lightning_smith.process import stage_lock
 
 CONDA = "/opt/miniconda3"

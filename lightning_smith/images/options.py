@@ -21,8 +21,8 @@ from lightning_smith.images.pull import STALL_S, Puller, PullSettings
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.push import Pusher
 from lightning_smith.images.registry import Registries
+from lightning_smith.paths import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PYTHON_VERSION = "3.12.15"
 
 

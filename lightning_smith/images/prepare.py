@@ -21,7 +21,6 @@ from docker.errors import NotFound
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json
-from lightning_smith.images.build import TEST_COMMAND
 from lightning_smith.images.daemon import Daemon, DockerError, FoundImage
 from lightning_smith.images.docker import DockerBranches, told_command
 from lightning_smith.images.layer import AgentLayer
@@ -30,6 +29,7 @@ from lightning_smith.images.names import image_key
 from lightning_smith.images.proof import agent_volume, fingerprint, probe, refuse_changes, refuse_layers
 from lightning_smith.images.pull import Puller, StoppedError, image_at
 from lightning_smith.images.push import Pusher
+from lightning_smith.images.revisions import TEST_COMMAND
 from lightning_smith.provenance import write_manifest
 
 Manifest = dict[str, Any]

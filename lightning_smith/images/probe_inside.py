@@ -1,12 +1,13 @@
 """Runs inside an image, by /opt/agent's Python, and prints one JSON object. Imports the standard library alone.
 
-Its argument is `{"checks": bool, "test_command": [words], "user": the image's}`.
+Its argument is `{"checks": bool, "test_command": [words], "user": the image's, "agent": module}`.
 """
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -116,10 +117,10 @@ def main() -> None:
     if request["checks"]:
         import openai
 
-        import lightning_smith.rollout.agent
+        agent = importlib.import_module(request["agent"])
 
         openai.OpenAI(api_key="none", base_url="http://127.0.0.1:9/v1").close()
-        assert lightning_smith.rollout.agent.__file__.startswith("/opt/agent/")
+        assert agent.__file__.startswith("/opt/agent/")
         answer["agent"] = {"python": sys.version.split()[0], "openai": openai.__version__}
         answer["problems"] = problems(request["test_command"], request["user"])
     print(json.dumps(answer))

@@ -18,6 +18,7 @@ from typing import Any
 
 from docker.errors import APIError
 
+from lightning_smith.entry_points import AGENT
 from lightning_smith.errors import UserError
 from lightning_smith.images import probe_inside
 from lightning_smith.images.daemon import LABEL, Daemon, DockerError, FoundImage
@@ -51,7 +52,7 @@ def fingerprint(daemon: Daemon, base: FoundImage, volume: str) -> Environment:
 
 def probe(daemon: Daemon, image: FoundImage, test_command: Sequence[str]) -> Probe:
     """Start /opt/agent in an image and have it look around."""
-    request = {"checks": True, "test_command": list(test_command), "user": image.user}
+    request = {"checks": True, "test_command": list(test_command), "user": image.user, "agent": AGENT}
     answer = _run(daemon, image, request, {})
     return Probe(answer["environment"], answer["agent"], answer["problems"])
 

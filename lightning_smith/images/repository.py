@@ -13,8 +13,8 @@ from pathlib import Path
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import write_atomic
-from lightning_smith.images.build import MAIN
 from lightning_smith.images.git import git
+from lightning_smith.images.revisions import MAIN
 
 TREE = "/testbed"
 """Where an image has its task's repository."""

@@ -8,10 +8,31 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_smith.errors import UserError
-from lightning_smith.images.build import MAIN, REMOVE_TESTS_MESSAGE
 from lightning_smith.images.git import GitError, git
 from lightning_smith.images.names import is_evaluation
 from lightning_smith.images.sdist import TreeFile
+
+MAIN = "main"
+REMOVE_TESTS_MESSAGE = "Remove F2P Tests"
+
+TEST_COMMAND = (
+    "python",
+    "-m",
+    "pytest",
+    "-rA",
+    "--color=no",
+    "-o",
+    "addopts=",
+    "-p",
+    "no:cacheprovider",
+    "--assert=plain",
+)
+"""Runs test files named after it; `python` is the testbed's, found through PATH.
+
+`addopts=` drops the repository's own options (coverage, doctests, plugins that the testbed lacks); without
+assertion rewriting a run starts 0.1 s to 0.3 s sooner and no test module is compiled again.
+"""
+
 
 _NO_BLOB = "0" * 40
 _SUBMODULE = "160000"

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lightning_smith.entry_points import AGENT_CLASS
 from lightning_smith.errors import UserError
 from lightning_smith.files import hash_json, sha256_file, write_jsonl
-from lightning_smith.gateway.dispatch import AGENT_CLASS, RolloutRequest
+from lightning_smith.gateway.dispatch import RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.log import RolloutLog
 from lightning_smith.gateway.stage import run_logged

@@ -28,12 +28,13 @@ from pathlib import Path
 from lightning_smith.errors import UserError, unforeseen
 from lightning_smith.images.revisions import Revisions
 from lightning_smith.rollout.audit import Audit
-from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model, encodable
+from lightning_smith.rollout.chat import ChatModel, JsonService, Message, Model
 from lightning_smith.rollout.diff import DiffRefusedError
 from lightning_smith.rollout.grades import GradeStore
 from lightning_smith.rollout.grading import grade
-from lightning_smith.rollout.kinds import open_plans, open_room
+from lightning_smith.rollout.kinds import open_room
 from lightning_smith.rollout.loop import Episode, run_episode
+from lightning_smith.rollout.open_plans import open_plans
 from lightning_smith.rollout.outcome import (
     MAX_NAMED,
     UNSUBMITTED,
@@ -50,6 +51,7 @@ from lightning_smith.rollout.stage import STAGE_FILE_VARIABLE, AgentSettings, St
 from lightning_smith.rollout.task import RolloutTask, TaskFile
 from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
 from lightning_smith.rollout.workspace import Workspace
+from lightning_smith.text import encodable
 
 _OUTPUT_BYTES_PER_CHARACTER = 4
 """The most that UTF-8 takes, so that what the workspace keeps of an output always fills an observation."""

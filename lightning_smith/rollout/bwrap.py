@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from lightning_smith.entry_points import SANDBOX_CHECK
 from lightning_smith.errors import UserError, run_script
 from lightning_smith.process import ProcessStat, is_running, process_stat
 from lightning_smith.rollout.cgroup import ProcessGroup
@@ -565,7 +566,7 @@ def _end(job: _Job) -> None:
 
 def check_sandbox() -> None:
     """Raise UserError if no sandbox works on this machine; leaves this process as it is, unlike `Bwrap.find`."""
-    command = [sys.executable, "-m", "lightning_smith.rollout.bwrap"]
+    command = [sys.executable, "-m", SANDBOX_CHECK]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         last = done.stderr.strip().split("\n")[-1]

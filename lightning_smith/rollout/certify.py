@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from lightning_smith.images.docker import DockerImage
 from lightning_smith.images.names import image_key, is_evaluation
 from lightning_smith.rollout.container import ContainerRoom
 from lightning_smith.rollout.docker import DockerSandbox
+from lightning_smith.rollout.open_plans import open_plans
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import TestPlans
 from lightning_smith.rollout.task import Grade
@@ -179,3 +182,14 @@ def _reason(record: ValidationRecord) -> str | None:
         f"{record.failed} tests do not pass, such as {record.failed_tests[0]}" if record.failed else None
     )
     return f"its gold patch is {record.outcome} ({record.error or example or 'no word of a test'})"
+
+
+def image_certifier(daemon: Daemon, datasets: Sequence[Path], args: Namespace) -> Certifier | None:
+    """Who grades tasks of each Docker image as `images.options.add_certify_options` has asked; None if that is none.
+
+    `datasets` are SWE-smith rows. SWE-smith's harness starts with the first image.
+    """
+    if args.certify_tasks == 0:
+        return None
+    plans, timeout_s = partial(open_plans, args.tests), args.grading_timeout
+    return Certifier(daemon, datasets, args.certify_tasks, plans, timeout_s=timeout_s, scratch=args.scratch)

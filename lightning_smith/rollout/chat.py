@@ -16,11 +16,15 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from lightning_smith.errors import UserError
+from lightning_smith.text import encodable
+
+NOT_TEXT = "not_text"
+"""Key of a choice, set by the gateway, whose content has U+FFFD for what UTF-8 cannot encode."""
+
 
 Message = dict[str, Any]
 """`role` and `content`; what else is in it is not sent."""
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 REQUEST_TIMEOUT_S = 600.0
 RETRY_WAITS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
@@ -57,15 +61,6 @@ class Reply:
     """Seconds of that in which it waited for a gateway that was paused, restarting or out of order."""
     is_text: bool = True
     """False if the policy said something that UTF-8 cannot encode, which is U+FFFD in `content`."""
-
-
-def encodable(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate: JSON can hold these, but no server, file or shell takes them."""
-    return _SURROGATE.sub("\ufffd", text)
-
-
-NOT_TEXT = "not_text"
-"""Key of a choice, set by the gateway, whose content has U+FFFD for what UTF-8 cannot encode."""
 
 
 class Model(Protocol):

@@ -32,8 +32,7 @@ from typing import Any, Protocol, Self
 from lightning_smith.closing import Closing
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
-from lightning_smith.images.build import MAIN
-from lightning_smith.images.revisions import Revisions
+from lightning_smith.images.revisions import MAIN, Revisions
 from lightning_smith.images.sdist import EXECUTABLE, REGULAR, SYMLINK, TreeFile
 from lightning_smith.rollout import executor
 from lightning_smith.rollout.bwrap import TREE, Completed, Limit, ResourceLimits, SandboxError

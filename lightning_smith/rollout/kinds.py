@@ -10,12 +10,10 @@ from lightning_smith.errors import UserError
 from lightning_smith.images.catalogue import ImageCatalogue
 from lightning_smith.images.local import LocalImage
 from lightning_smith.images.revisions import Revisions
+from lightning_smith.paths import TESTBED_PYTHON
 from lightning_smith.rollout.bwrap import Bwrap
 from lightning_smith.rollout.container import ContainerRoom
-from lightning_smith.rollout.plan import ImageTests, TestPlans
 from lightning_smith.rollout.pod import PodSandbox
-from lightning_smith.rollout.smith import SmithHarness
-from lightning_smith.rollout.stage import SMITH_PYTHON, TESTBED_PYTHON
 from lightning_smith.rollout.testtree import Sandbox
 from lightning_smith.rollout.workspace import BwrapWorkspace
 
@@ -66,12 +64,3 @@ def open_room(workspace: str, images: Path, testbed_python: Path = TESTBED_PYTHO
     if workspace == "pod":
         return ContainerRoom(PodSandbox.find(images))
     raise UserError(f"the workspace {workspace!r} is unknown: it is bwrap, docker or pod")
-
-
-def open_plans(tests: str, smith_python: Path = SMITH_PYTHON) -> TestPlans:
-    """Who says how tasks are tested, with arguments as in `StageSettings`; UserError if they cannot be asked."""
-    if tests == "image":
-        return ImageTests()
-    if tests == "smith":
-        return SmithHarness.start(smith_python)
-    raise UserError(f"the tests {tests!r} are unknown: it is image or smith")

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 
 from lightning_smith.errors import UserError, unforeseen
 from lightning_smith.rollout.actions import Action, FormatError, parse_action
-from lightning_smith.rollout.chat import ContextOverflowError, Message, Model, ModelError, Reply, encodable
+from lightning_smith.rollout.chat import ContextOverflowError, Message, Model, ModelError, Reply
 from lightning_smith.rollout.guard import Refusal, inspect
 from lightning_smith.rollout.outcome import Ending, Outcome, decide_outcome
 from lightning_smith.rollout.stage import AgentSettings
 from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.workspace import Observation, Workspace, observation_text
+from lightning_smith.text import encodable
 
 SUBMIT_MARK = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 SUBMIT_COMMAND = f"echo {SUBMIT_MARK}"

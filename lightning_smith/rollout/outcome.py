@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from lightning_smith.errors import UserError
-from lightning_smith.rollout.chat import encodable
+from lightning_smith.text import encodable
 
 
 class Outcome(StrEnum):

@@ -41,10 +41,9 @@ from typing import Self
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
-from lightning_smith.images.build import TEST_COMMAND
 from lightning_smith.images.names import image_key
 from lightning_smith.images.repository import GIT_FOLDER, check_repository, make_bare
-from lightning_smith.images.revisions import Revisions
+from lightning_smith.images.revisions import TEST_COMMAND, Revisions
 from lightning_smith.rollout.bwrap import ResourceLimits, SandboxError
 from lightning_smith.rollout.container import (
     FACTS,

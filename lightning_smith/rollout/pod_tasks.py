@@ -18,7 +18,7 @@ from lightning_smith.errors import UserError, run_script
 from lightning_smith.files import read_json
 from lightning_smith.images.names import image_key
 from lightning_smith.rollout.container import ContainerRoom
-from lightning_smith.rollout.kinds import open_plans
+from lightning_smith.rollout.open_plans import open_plans
 from lightning_smith.rollout.pod import NAME_REMEDY, PodSandbox
 from lightning_smith.rollout.task import Grade
 from lightning_smith.rollout.validate import TaskRooms, buggy_rows, draw_ids, validate

@@ -23,7 +23,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cache
 
-from lightning_smith.rollout.chat import encodable
 from lightning_smith.rollout.scan_names import (
     COMPARISONS,
     DEFINED,
@@ -45,6 +44,7 @@ from lightning_smith.rollout.scan_names import (
     TEXT_SUFFIXES,
 )
 from lightning_smith.tasks.patches import FileDiff, split_diff
+from lightning_smith.text import encodable
 
 MAX_HITS = 50
 """Of one patch; a generated file could have any number."""

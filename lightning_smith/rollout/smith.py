@@ -22,14 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from lightning_smith.entry_points import SMITH_HARNESS
 from lightning_smith.errors import UserError
 from lightning_smith.images.revisions import Revisions
+from lightning_smith.paths import REPOSITORY
 from lightning_smith.rollout.plan import PROFILE_OPTIONS, TestPlan, with_names
 from lightning_smith.rollout.task import Grade, RolloutTask
 from lightning_smith.tasks.log_lines import PYTEST_FORMS
 
-_MODULE = "lightning_smith.tasks.smith_harness"
-_REPOSITORY = Path(__file__).resolve().parents[2]
 _ANSWER_S = 300.0
 _REMEDY = "uv sync --frozen --project envs/smith"
 
@@ -51,8 +51,8 @@ class SmithHarness:
             listener.bind("")  # the kernel chooses a free name outside of the file system
             listener.listen(128)
             process = subprocess.Popen(
-                [str(python), "-m", _MODULE, str(listener.fileno())],
-                cwd=_REPOSITORY,
+                [str(python), "-m", SMITH_HARNESS, str(listener.fileno())],
+                cwd=REPOSITORY,
                 stdin=subprocess.PIPE,
                 stdout=sys.stderr,
                 pass_fds=[listener.fileno()],

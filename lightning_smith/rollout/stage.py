@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-import lightning_smith
 from lightning_smith.errors import UserError
 from lightning_smith.files import read_json, write_json
+from lightning_smith.paths import TESTBED_PYTHON
 from lightning_smith.rollout.task import Grade
 
 STAGE_FILE_VARIABLE = "LS_STAGE_FILE"
@@ -29,10 +29,6 @@ at so many times that."""
 MAX_TEST_RUNS = 16
 """Of one grading: the tests, two altered runs and one that confirms, the eight variants with right code (`mixed.py`),
 two runs that report values (`valued.py`); where the tests could not be run, once more, and without a patch."""
-
-REPOSITORY = Path(lightning_smith.__file__).resolve().parents[1]
-TESTBED_PYTHON = REPOSITORY / "envs/testbed/.venv/bin/python"
-SMITH_PYTHON = REPOSITORY / "envs/smith/.venv/bin/python"
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ from lightning_smith.progress import Progress
 from lightning_smith.rollout.diff import NO_CONVERSION, DiffRefusedError
 from lightning_smith.rollout.grades import FreshRuns, TestRun
 from lightning_smith.rollout.grading import GRADER_VERSION, decide, disagreement, run_tests, statuses_of
-from lightning_smith.rollout.kinds import Room
+from lightning_smith.rollout.kinds import Room, open_room
+from lightning_smith.rollout.open_plans import open_plans
 from lightning_smith.rollout.outcome import Outcome
 from lightning_smith.rollout.plan import TestPlans
 from lightning_smith.rollout.scratch import Scratch
@@ -374,3 +375,16 @@ def _inputs(buggy: BuggyTask, rooms: Rooms) -> str:
             **rooms.depends_on,
         }
     )
+
+
+def validation_rooms(
+    workspace: str, images: Path, *, tests: str, grade: str, timeout_s: float, scratch: Path
+) -> Rooms:
+    """Workspaces and grader for `validate_tasks`; `tests` as in `StageSettings`, `timeout_s` as in `run_tests`.
+
+    `grade` says which of a task's tests decide, as `agent.grade` of the configuration.
+
+    Raises UserError for a kind of workspace that this version does not have, or that cannot be had here.
+    """
+    room, plans = open_room(workspace, images), open_plans(tests)
+    return TaskRooms(room, plans, timeout_s=timeout_s, scratch=scratch, grade=Grade(grade))

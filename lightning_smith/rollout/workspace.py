@@ -18,9 +18,9 @@ from typing import Protocol, Self
 from lightning_smith.closing import Closing
 from lightning_smith.images.local import LocalImage
 from lightning_smith.rollout.bwrap import TREE, Bwrap, Completed
-from lightning_smith.rollout.chat import encodable
 from lightning_smith.rollout.diff import MAX_DIFF_BYTES, scan, take_diff
 from lightning_smith.rollout.scratch import remove_tree
+from lightning_smith.text import encodable
 
 
 @dataclass(frozen=True)

@@ -122,3 +122,19 @@ def _profile(row: Any, path: Path) -> Profile:
         raise UserError(f"{path} is no table of profiles: delete it and run scripts/list_profiles.py again")
     lists = {name: tuple(row[name]) for name in ("line_forms", "evaluation_sets")}
     return Profile(**{**row, **lists})
+
+
+def profile_source(tests: str, images: Path) -> ProfileSource:
+    """Who knows how a repository's tests are run: the local images themselves (`image`), or SWE-smith's registry.
+
+    Raises UserError where swesmith is wanted and not installed.
+    """
+    if tests == "image":
+        return ImageProfiles(images)
+    try:
+        from lightning_smith.tasks.smith_profiles import SmithProfiles
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"{error.name} is not in this environment: run the script with `uv run --frozen --project envs/smith`"
+        ) from None
+    return SmithProfiles()

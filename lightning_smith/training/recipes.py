@@ -7,7 +7,20 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 from lightning_smith.errors import UserError
-from lightning_smith.training.rewards import LengthPenalty
+
+
+@dataclass(frozen=True)
+class LengthPenalty:
+    """Nothing up to `start`, `most` from `end` on, a straight line between them."""
+
+    start: int
+    end: int
+    most: float
+
+    def __call__(self, length: int) -> float:
+        share = (length - self.start) / (self.end - self.start)
+        return self.most * min(max(share, 0.0), 1.0)
+
 
 Loss = Literal["per_rollout_mean", "cispo_per_rollout_mean"]
 

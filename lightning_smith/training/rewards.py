@@ -16,22 +16,9 @@ difference into advantages near 1, so rollouts that are all solved would be trai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from lightning_smith.rollout.outcome import RolloutRecord
-
-
-@dataclass(frozen=True)
-class LengthPenalty:
-    """Nothing up to `start`, `most` from `end` on, a straight line between them."""
-
-    start: int
-    end: int
-    most: float
-
-    def __call__(self, length: int) -> float:
-        share = (length - self.start) / (self.end - self.start)
-        return self.most * min(max(share, 0.0), 1.0)
+from lightning_smith.training.recipes import LengthPenalty
 
 
 def shaped_reward(

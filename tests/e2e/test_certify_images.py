@@ -19,10 +19,10 @@ from lightning_smith.errors import UserError
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.pull import image_at
+from lightning_smith.paths import SMITH_PYTHON
 from lightning_smith.rollout.certify import Certifier, draw
 from lightning_smith.rollout.grades import TestRun
 from lightning_smith.rollout.smith import SmithHarness
-from lightning_smith.rollout.stage import SMITH_PYTHON
 from lightning_smith.rollout.task import RolloutTask
 from lightning_smith.rollout.validate import TaskRooms
 from lightning_smith.tasks.columns import SCHEMA

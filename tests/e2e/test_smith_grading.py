@@ -13,6 +13,7 @@ import yaml
 from smith_image import CLAMP, LOW, MIRRORED, SLUG, SPAN, SmithTask
 
 from lightning_smith.images.daemon import Daemon
+from lightning_smith.paths import SMITH_PYTHON
 from lightning_smith.rollout.agent import Request, Stage, run_rollout
 from lightning_smith.rollout.chat import ScriptedModel
 from lightning_smith.rollout.container import ContainerWorkspace
@@ -22,7 +23,7 @@ from lightning_smith.rollout.grading import GraderError, decide, disagreement, r
 from lightning_smith.rollout.loop import SUBMIT_COMMAND
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord, count_disagreements
 from lightning_smith.rollout.smith import SmithHarness
-from lightning_smith.rollout.stage import SMITH_PYTHON, AgentSettings, StageSettings
+from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.rollout.task import Grade, RolloutTask
 
 pytestmark = [

@@ -470,7 +470,7 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
 
 
 def test_a_workspace_that_this_version_lacks_is_named() -> None:
-    from lightning_smith.backends import validation_rooms
+    from lightning_smith.rollout.validate import validation_rooms
 
     with pytest.raises(UserError, match=r"the workspace 'ship' is unknown: it is bwrap, docker or pod"):
         validation_rooms(

@@ -16,10 +16,10 @@ import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.branches import LocalBranches, read_branches, write_branches
-from lightning_smith.images.build import ImageRecipe, TaskBranch, branch_heads, build_image
+from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
 from lightning_smith.images.catalogue import ImageCatalogue, image_files
 from lightning_smith.images.git import git
-from lightning_smith.images.local import LocalImage
+from lightning_smith.images.local import LocalImage, branch_heads
 from lightning_smith.images.sdist import read_sdist
 
 NAME = "swesmith/swesmith.x86_64.pypi_1776_widget.0badcafe"

@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lightning_smith.entry_points import IN_IMAGES
 from lightning_smith.errors import UserError
 from lightning_smith.files import write_json
 from lightning_smith.images import probe_inside
 from lightning_smith.images.daemon import DockerError
 from lightning_smith.images.git import git
 from lightning_smith.images.known import KnownImage
-from lightning_smith.images.layer import HARNESS, harness_files
+from lightning_smith.images.layer import harness_files
 from lightning_smith.images.needed import names_text, needed, read_names
 from lightning_smith.images.preflight import Plan, plan_pulls, read_planned, write_plan
 from lightning_smith.images.prepare import known_rows, prepare_all, read_manifest
@@ -168,7 +169,7 @@ def test_changes_are_named() -> None:
 def test_the_harness_needs_nothing_that_the_layer_has_not() -> None:
     """What goes into images has the pod's kind of workspace, and imports what envs/agent locks and nothing else."""
     files = harness_files()
-    assert {f"{module.replace('.', '/')}.py" for module in HARNESS} <= set(files)
+    assert {f"{module.replace('.', '/')}.py" for module in IN_IMAGES} <= set(files)
     assert {f"lightning_smith/rollout/{name}.py" for name in ("pod", "container", "loop", "chat")} <= set(
         files
     )

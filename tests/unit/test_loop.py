@@ -16,6 +16,7 @@ import yaml
 
 from lightning_smith.errors import UserError
 from lightning_smith.mini import conversation
+from lightning_smith.paths import REPOSITORY
 from lightning_smith.rollout.chat import (
     RETRY_WAITS_S,
     ChatModel,
@@ -28,7 +29,7 @@ from lightning_smith.rollout.chat import (
 from lightning_smith.rollout.guard import SENTENCES, Kind
 from lightning_smith.rollout.loop import SUBMIT_COMMAND, Episode, run_episode
 from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.stage import REPOSITORY, AgentSettings, StageSettings
+from lightning_smith.rollout.stage import AgentSettings, StageSettings
 from lightning_smith.rollout.task import RolloutTask, TaskFile
 from lightning_smith.rollout.workspace import Observation, observation_text
 

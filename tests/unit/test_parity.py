@@ -28,8 +28,8 @@ from lightning_smith.mini.server import encode_routes
 from lightning_smith.mini.trainer import clipped_tokens, policy_loss
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 from lightning_smith.training.advantages import group_advantages, step_advantages
-from lightning_smith.training.recipes import parse_recipe
-from lightning_smith.training.rewards import LengthPenalty, group_rewards
+from lightning_smith.training.recipes import LengthPenalty, parse_recipe
+from lightning_smith.training.rewards import group_rewards
 from lightning_smith.training.trajectories import RouteShape, build_trajectory
 
 pytestmark = pytest.mark.verl

@@ -20,11 +20,12 @@ from lightning_smith.evaluation.predict import (
     make_requests,
     predict,
 )
-from lightning_smith.evaluation.predictions import TASK_COLUMNS, read_predictions
+from lightning_smith.evaluation.predictions import read_predictions
 from lightning_smith.files import read_json, read_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.tasks.evaluation_set import TASK_COLUMNS
 
 AGENT = {
     "max_turns": 4,

@@ -10,14 +10,12 @@ import pytest
 
 from lightning_smith.errors import UserError
 from lightning_smith.evaluation.predictions import (
-    TASK_COLUMNS,
     Prediction,
-    choose_tasks,
     predictions_hash,
     read_predictions,
-    read_tasks,
     write_predictions,
 )
+from lightning_smith.tasks.evaluation_set import TASK_COLUMNS, choose_tasks, read_tasks
 
 # A hunk that ends in two blank context lines: stripped, git calls it corrupt.
 BLANK_END = (

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from lightning_smith.errors import UserError
-from lightning_smith.training.recipes import deciding, parse_recipe
-from lightning_smith.training.rewards import LengthPenalty
+from lightning_smith.training.recipes import LengthPenalty, deciding, parse_recipe
 
 SETTINGS = {
     "policy": "dense",

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 from lightning_smith.training.advantages import group_advantages
-from lightning_smith.training.rewards import LengthPenalty, group_rewards, shaped_reward
+from lightning_smith.training.recipes import LengthPenalty
+from lightning_smith.training.rewards import group_rewards, shaped_reward
 
 TURNS = LengthPenalty(80, 100, 0.1)
 PROMPT = LengthPenalty(50_000, 64_000, 0.1)

@@ -15,9 +15,9 @@ from smith_environment import needs_smith
 
 from lightning_smith.errors import UserError
 from lightning_smith.images.revisions import Revisions
+from lightning_smith.paths import SMITH_PYTHON
 from lightning_smith.rollout.plan import TestPlan, with_names
 from lightning_smith.rollout.smith import SmithHarness
-from lightning_smith.rollout.stage import SMITH_PYTHON
 from lightning_smith.rollout.statuses import END_MARK, PASSING, START_MARK, read_statuses, read_unittest
 from lightning_smith.rollout.task import Grade, RolloutTask
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from lightning_smith.errors import UserError
 from lightning_smith.files import dump_json, write_atomic
-from lightning_smith.images.build import MAIN, TEST_COMMAND, ImageRecipe, TaskBranch
+from lightning_smith.images.build import ImageRecipe, TaskBranch
+from lightning_smith.images.revisions import MAIN, TEST_COMMAND
 from lightning_smith.images.sdist import TreeFile, read_sdist
 from lightning_smith.tasks.columns import SCHEMA, Task, sha256_sums, write_parquet
 from lightning_smith.tasks.download import SUMS_FILE
