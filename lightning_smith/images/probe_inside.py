@@ -120,7 +120,7 @@ def main() -> None:
         agent = importlib.import_module(request["agent"])
 
         openai.OpenAI(api_key="none", base_url="http://127.0.0.1:9/v1").close()
-        assert agent.__file__.startswith("/opt/agent/")
+        assert str(agent.__file__).startswith("/opt/agent/")
         answer["agent"] = {"python": sys.version.split()[0], "openai": openai.__version__}
         answer["problems"] = problems(request["test_command"], request["user"])
     print(json.dumps(answer))
