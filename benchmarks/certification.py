@@ -3,14 +3,14 @@
     uv run python benchmarks/certification.py --workspace docker --log work/certification
 
 All tasks that the miniature's filters keep, and the held-out ones; each patch takes the way of a rollout
-(`rollout/validate.py`). For bwrap the repositories are built from the sdists of `make mini`; docker and pod take the
+(`grading/validate.py`). For bwrap the repositories are built from the sdists of `make mini`; docker and pod take the
 images that
 
     uv run snakemake --profile mini --configfile config/mini.yaml config/mini-docker.yaml -- prepare_images \
         prepare_verified_images
 
-has made. Pods are made of plain containers of this machine's daemon, as `lightning_smith/rollout/pod.py` asks for them,
-and `lightning_smith.rollout.pod_tasks` runs in them from the image's own /opt/agent (needs root). Run it again after an
+has made. Pods are made of plain containers of this machine's daemon, as `lightning_smith/sandbox/pod.py` asks for them,
+and `lightning_smith.grading.pod_tasks` runs in them from the image's own /opt/agent (needs root). Run it again after an
 interruption: no run with a verdict is made twice. The last line is one JSON object:
 
     workspace, tasks    what was certified, with one run of each of a task's two patches
@@ -33,22 +33,28 @@ from pathlib import Path
 
 from grading import SOURCES, TASKS, TESTBED, open_image
 
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import write_jsonl
+from lightning_smith.contracts.validation import (
+    Patch,
+    ValidationLog,
+    ValidationRecord,
+    read_records,
+    verdicts,
+)
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import write_jsonl
+from lightning_smith.core.paths import REPOSITORY
+from lightning_smith.funnel.filters.statement import why_dropped
+from lightning_smith.grading.open_plans import open_plans
+from lightning_smith.grading.validate import BuggyTask, TaskRooms, draw_ids, validate
 from lightning_smith.images.daemon import Daemon, connect
-from lightning_smith.images.names import image_key
-from lightning_smith.paths import REPOSITORY
-from lightning_smith.rollout import executor
-from lightning_smith.rollout.bwrap import ResourceLimits
-from lightning_smith.rollout.kinds import open_room
-from lightning_smith.rollout.open_plans import open_plans
-from lightning_smith.rollout.validate import BuggyTask, TaskRooms, draw_ids, validate
-from lightning_smith.tasks.columns import Task
-from lightning_smith.tasks.filters.statement import why_dropped
-from lightning_smith.tasks.miniature.release import release_rows
-from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord, read_records, verdicts
+from lightning_smith.miniature.tasks.release import release_rows
+from lightning_smith.release.columns import Task
+from lightning_smith.repositories.names import image_key
+from lightning_smith.sandbox import executor
+from lightning_smith.sandbox.bwrap import ResourceLimits
+from lightning_smith.sandbox.rooms import open_room
 
-sys.path.insert(0, str(REPOSITORY / "tests/e2e"))
+sys.path.insert(0, str(REPOSITORY / "tests/support"))
 
 MOST_TESTS = 200
 """`filters.test_count.limit`."""
@@ -146,7 +152,7 @@ def certify_in_pod(daemon: Daemon, name: str, folder: Path, timeout_s: float) ->
     pod = PlainPod(daemon, name, ResourceLimits(), tag=f"{name}:openai")
     try:
         said = pod.run_harness(
-            *("-m", "lightning_smith.rollout.pod_tasks", "--pod", "/run/pod", "--tasks", "/run/tasks.jsonl"),
+            *("-m", "lightning_smith.grading.pod_tasks", "--pod", "/run/pod", "--tasks", "/run/tasks.jsonl"),
             *("--timeout", str(timeout_s), "--log", "/run/log/log.jsonl"),
             binds=[f"{logs}:/run/log", f"{folder}/tasks.jsonl:/run/tasks.jsonl:ro"],
         )

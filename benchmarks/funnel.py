@@ -30,7 +30,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_smith.errors import UserError, run_script
+from lightning_smith.core.errors import UserError, run_script
 
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 200
@@ -86,8 +86,8 @@ def digest(rows: Any) -> str:
 
 def summarize_ours(out: Path) -> dict[str, Any]:
     """What the files say."""
-    from lightning_smith.tasks.columns import read_tasks
-    from lightning_smith.tasks.funnel import read_funnel
+    from lightning_smith.funnel.ledger import read_funnel
+    from lightning_smith.release.columns import read_tasks
 
     dropped = {row.reason: row.dropped for row in read_funnel(out / "funnel.tsv")}
     rows = [task.to_row() for task in read_tasks([out / "candidates.parquet"])]

@@ -30,11 +30,11 @@ from statistics import median
 from agentlightning.schemas import Rollout, RolloutConfig, RolloutLifecycleStatus
 from agentlightning.server.store import _rollouts
 
-from lightning_smith.errors import run_script
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.process import free_port
 from lightning_smith.gateway.client import Gateway
 from lightning_smith.gateway.server import Application, Guard, Message, Receive, Scope, Send
 from lightning_smith.gateway.tokens import Role, mint
-from lightning_smith.process import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 ROLLOUT = "benchmark"
@@ -149,7 +149,7 @@ def main() -> None:
     messages = [{"role": "user", "content": "x" * arguments.conversation}]
     body = json.dumps({"messages": messages, "max_tokens": 4, "seed": 1}).encode()
     with ExitStack() as stack:
-        policy = [sys.executable, str(ROOT / "tests/e2e/stub_policy.py"), str(policy_port)]
+        policy = [sys.executable, str(ROOT / "tests/support/stub_policy.py"), str(policy_port)]
         stack.callback(stack.enter_context(subprocess.Popen(policy)).terminate)
         stock = start(stack, "agentlightning.server", key, policy_port)
         with_key, with_token = (

@@ -53,26 +53,26 @@ from typing import Any
 
 import yaml
 
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.images.build import build_image
-from lightning_smith.images.local import LocalImage
-from lightning_smith.images.names import image_key
-from lightning_smith.images.revisions import Revisions
-from lightning_smith.paths import REPOSITORY
-from lightning_smith.progress import Progress
-from lightning_smith.rollout.audit import Audit
-from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.grades import TestRun
-from lightning_smith.rollout.grading import GraderError, decide, run_tests
-from lightning_smith.rollout.plan import ImageTests, TestPlan
-from lightning_smith.rollout.protection import Protection
-from lightning_smith.rollout.references import References
-from lightning_smith.rollout.scan import scan_patch
-from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.task import Grade, RolloutTask
-from lightning_smith.rollout.workspace import BwrapWorkspace
-from lightning_smith.tasks.miniature.release import image_recipe, task_source
-from lightning_smith.tasks.miniature.table import MiniTask, load_sources, load_tasks
+from lightning_smith.contracts.task import Grade, RolloutTask
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.paths import REPOSITORY
+from lightning_smith.core.progress import Progress
+from lightning_smith.grading.audit import Audit
+from lightning_smith.grading.grader import GraderError, decide, run_tests
+from lightning_smith.grading.plan import ImageTests, TestPlan
+from lightning_smith.grading.protection import Protection
+from lightning_smith.grading.references import References
+from lightning_smith.grading.scan import scan_patch
+from lightning_smith.grading.store import TestRun
+from lightning_smith.miniature.repositories import build_image
+from lightning_smith.miniature.tasks.release import image_recipe, task_source
+from lightning_smith.miniature.tasks.table import MiniTask, load_sources, load_tasks
+from lightning_smith.repositories.local import LocalImage
+from lightning_smith.repositories.names import image_key
+from lightning_smith.repositories.revisions import Revisions
+from lightning_smith.sandbox.bwrap import Bwrap
+from lightning_smith.sandbox.scratch import Scratch
+from lightning_smith.sandbox.workspace import BwrapWorkspace
 
 _TIMES = re.compile(rb"(\d+)m(\d+\.\d+)s")
 

@@ -29,8 +29,8 @@ import platform
 import time
 from pathlib import Path
 
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import read_jsonl
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import read_jsonl
 
 COMMANDS = Path(__file__).resolve().parents[1] / "tests/data/commands.jsonl"
 REPEATS = 5
@@ -47,7 +47,7 @@ def main() -> None:
     if not args.commands.is_file():
         raise UserError(f"{args.commands} is no file: give JSON lines with `command` and `expected`")
     started_s = time.perf_counter()
-    from lightning_smith.rollout.guard import Kind, inspect
+    from lightning_smith.agent.guard import Kind, inspect
 
     import_s = time.perf_counter() - started_s
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, {platform.platform()}")

@@ -37,23 +37,23 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from lightning_smith.errors import UserError, run_script
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.grading.grader import decide, run_tests
+from lightning_smith.grading.store import GradeStore
 from lightning_smith.images.daemon import connect
-from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.container import ContainerWorkspace
-from lightning_smith.rollout.docker import DockerSandbox
-from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.grading import decide, run_tests
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.workspace import BwrapWorkspace
+from lightning_smith.repositories.local import LocalImage
+from lightning_smith.sandbox.bwrap import Bwrap
+from lightning_smith.sandbox.container import ContainerWorkspace
+from lightning_smith.sandbox.docker import DockerSandbox
+from lightning_smith.sandbox.workspace import BwrapWorkspace
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-import docker_image  # noqa: E402
-import tiny_image  # noqa: E402
+import docker_image
+import tiny_image
 
 MINI = "mini-swe-agent==2.4.6"
 MINI_TURNS = """

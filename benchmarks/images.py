@@ -39,7 +39,7 @@ from pathlib import Path
 
 import psutil
 
-from lightning_smith.errors import UserError, run_script
+from lightning_smith.core.errors import UserError, run_script
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.layer import build_layer
 from lightning_smith.images.layered import add_layer
@@ -48,7 +48,7 @@ from lightning_smith.images.pull import Puller
 from lightning_smith.images.registry import Registries
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests/e2e"))
+sys.path.insert(0, str(ROOT / "tests/support"))
 PIP = next(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl"))
 DISK_IMAGES = 50
 

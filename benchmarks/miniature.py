@@ -29,7 +29,7 @@ from pathlib import Path
 import psutil
 import yaml
 
-from lightning_smith.files import read_jsonl
+from lightning_smith.core.files import read_jsonl
 
 ROOT = Path(__file__).resolve().parents[1]
 NAME = "mini-benchmark"

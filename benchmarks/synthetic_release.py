@@ -27,14 +27,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lightning_smith.errors import run_script
-from lightning_smith.files import write_atomic, write_json
-from lightning_smith.images.branches import ImageBranches, write_branches
-from lightning_smith.images.local import repository_digest
-from lightning_smith.images.names import image_key
-from lightning_smith.tasks.columns import SCHEMA, sha256_sums, write_parquet
-from lightning_smith.tasks.download import SUMS_FILE
-from lightning_smith.tasks.miniature.release import EVALUATION_COLUMNS
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_atomic, write_json
+from lightning_smith.miniature.tasks.release import EVALUATION_COLUMNS
+from lightning_smith.release.columns import SCHEMA, sha256_sums, write_parquet
+from lightning_smith.release.download import SUMS_FILE
+from lightning_smith.repositories.branches import ImageBranches, write_branches
+from lightning_smith.repositories.local import repository_digest
+from lightning_smith.repositories.names import image_key
 
 ROWS = 59_136
 SHARDS = 11

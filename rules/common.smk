@@ -8,17 +8,17 @@ from pathlib import Path
 import yaml
 from snakemake.utils import update_config
 
-from lightning_smith.backends import refuse_local, refuse_lost_overlay
-from lightning_smith.command_line import config_values
-from lightning_smith.config import active_recipes, check_references, check_schema
-from lightning_smith.config import configured_recipe, recipe_settings as settings_of
-from lightning_smith.config import step_before
-from lightning_smith.errors import UserError, exit_on_user_error
-from lightning_smith.files import dump_json
-from lightning_smith.images.names import image_key
+from lightning_smith.config.backends import refuse_local, refuse_lost_overlay
+from lightning_smith.workflow.command_line import config_values
+from lightning_smith.config.checks import active_recipes, check_references, check_schema
+from lightning_smith.config.checks import configured_recipe, recipe_settings as settings_of
+from lightning_smith.config.checks import step_before
+from lightning_smith.core.errors import UserError, exit_on_user_error
+from lightning_smith.core.files import dump_json
+from lightning_smith.repositories.names import image_key
 from lightning_smith.images.state import failures_text
-from lightning_smith.mini.precision import ROLLOUT_DTYPES
-from lightning_smith.tasks.miniature.table import load_sources
+from lightning_smith.miniature.policy.precision import ROLLOUT_DTYPES
+from lightning_smith.miniature.tasks.table import load_sources
 
 # By rule, where the profile or --set-resources give them another machine.
 MAPPED_MACHINES = {

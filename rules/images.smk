@@ -6,10 +6,10 @@ OUTPUTS  {data}/image_names/{set}.tsv, {data}/images/{image}.json
 
 import shlex
 
-from lightning_smith.files import hash_json
+from lightning_smith.core.files import hash_json
 from lightning_smith.images.layer import harness_sha256
-from lightning_smith.images.names import is_evaluation
-from lightning_smith.images.needed import choose
+from lightning_smith.repositories.names import is_evaluation
+from lightning_smith.release.image_lists import choose
 from lightning_smith.images.state import ImageStates
 
 IMAGE_SETS = {"release": RAW, "verified": [EVALUATION_SET]}

@@ -4,8 +4,8 @@ INPUTS   Hugging Face, or a folder of the hub's shape: release.folder, else the 
 OUTPUTS  {data}/raw/train-*.parquet, {data}/verified.parquet, {data}/release.json, {data}/branches/{image}.json
 """
 
-from lightning_smith.images.catalogue import image_files
-from lightning_smith.images.needed import read_names
+from lightning_smith.repositories.catalogue import image_files
+from lightning_smith.release.image_lists import read_names
 
 SHARDS = [
     f"{i:05d}-of-{config['release']['shards']:05d}"

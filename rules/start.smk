@@ -1,9 +1,9 @@
 """What is looked at before the first job. No rules here."""
 
-from lightning_smith.command_line import typed_flags
-from lightning_smith.machines import PlannedJob, Request, check_host
-from lightning_smith.process import pass_signals_on
-from lightning_smith.runlock import RunLock
+from lightning_smith.workflow.command_line import typed_flags
+from lightning_smith.workflow.machines import PlannedJob, Request, check_host
+from lightning_smith.core.process import pass_signals_on
+from lightning_smith.core.run_lock import RunLock
 
 
 def planned_jobs():

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lightning_smith.errors import UserError, run_script
+from lightning_smith.core.errors import UserError, run_script
 from lightning_smith.images.layer import build_layer
 from lightning_smith.images.options import PYTHON_VERSION, REPOSITORY
 

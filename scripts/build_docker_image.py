@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.images.local import LocalImage
-from lightning_smith.images.miniature import Builder
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.provenance import write_manifest
 from lightning_smith.images.options import add_options, tools
-from lightning_smith.provenance import write_manifest
+from lightning_smith.miniature.docker_images import Builder
+from lightning_smith.repositories.local import LocalImage
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.tasks.miniature.release import build_heldout
+from lightning_smith.core.errors import run_script
+from lightning_smith.miniature.tasks.release import build_heldout
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

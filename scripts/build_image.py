@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.images.build import build_image
-from lightning_smith.tasks.miniature.release import image_recipe, task_source
-from lightning_smith.tasks.miniature.table import load_sources
+from lightning_smith.core.errors import run_script
+from lightning_smith.miniature.repositories import build_image
+from lightning_smith.miniature.tasks.release import image_recipe, task_source
+from lightning_smith.miniature.tasks.table import load_sources
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

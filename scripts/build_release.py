@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import run_script
-from lightning_smith.tasks.miniature.release import build_release
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import run_script
+from lightning_smith.miniature.tasks.release import build_release
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.provenance import write_manifest
-from lightning_smith.tasks.release_counts import COUNTED, describe_release
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.provenance import write_manifest
+from lightning_smith.funnel.release_counts import COUNTED, describe_release
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

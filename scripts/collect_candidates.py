@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.tasks.filters.decisions import read_decisions
-from lightning_smith.tasks.funnel import funnel_rows, release_ids, totals, write_candidates, write_funnel
+from lightning_smith.core.errors import run_script
+from lightning_smith.funnel.filters.decisions import read_decisions
+from lightning_smith.funnel.ledger import funnel_rows, release_ids, totals, write_candidates, write_funnel
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

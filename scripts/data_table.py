@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.evaluation.contamination import read_overlaps
-from lightning_smith.files import write_atomic
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_atomic
+from lightning_smith.funnel.ledger import read_funnel
+from lightning_smith.funnel.overlap import read_overlaps
 from lightning_smith.report.data_table import render_data_table
-from lightning_smith.tasks.funnel import read_funnel
 
 
 def main(argv: list[str] | None = None) -> None:

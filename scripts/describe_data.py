@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.evaluation.contamination import read_overlaps
-from lightning_smith.files import read_json, sha256_file, write_atomic
-from lightning_smith.tasks.describe import DataFile, describe_data
-from lightning_smith.tasks.funnel import read_funnel
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import read_json, sha256_file, write_atomic
+from lightning_smith.funnel.describe import DataFile, describe_data
+from lightning_smith.funnel.ledger import read_funnel
+from lightning_smith.funnel.overlap import read_overlaps
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

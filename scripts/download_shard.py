@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.tasks.download import add_source_flags, download_shard, source_and_hash
+from lightning_smith.core.errors import run_script
+from lightning_smith.release.download import add_source_flags, download_shard, source_and_hash
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

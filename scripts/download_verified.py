@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.tasks.download import add_source_flags, download_shard, source_and_hash
-from lightning_smith.tasks.evaluation_set import read_tasks
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.release.download import add_source_flags, download_shard, source_and_hash
+from lightning_smith.release.evaluation_set import read_tasks
 
 
 def main(argv: list[str] | None = None) -> None:

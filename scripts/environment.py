@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.environments import create
-from lightning_smith.errors import run_script
-from lightning_smith.files import write_json
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_json
+from lightning_smith.workflow.environments import create
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import read_json
-from lightning_smith.mini.conversation import SYSTEM_PROMPT, problem_statement
-from lightning_smith.provenance import write_manifest
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import read_json
+from lightning_smith.core.provenance import write_manifest
+from lightning_smith.miniature.policy.conversation import SYSTEM_PROMPT, problem_statement
 from lightning_smith.training.checkpoint import describe_files
 from lightning_smith.training.export import export_checkpoint
 
@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     import torch
     import transformers
 
-    from lightning_smith.mini.train import versions
+    from lightning_smith.miniature.policy.train import versions
 
     torch.set_num_threads(1)
     transformers.utils.logging.disable_progress_bar()

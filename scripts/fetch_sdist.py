@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.tasks.miniature.sources import fetch_sdist, find_source
-from lightning_smith.tasks.miniature.table import load_sources
+from lightning_smith.core.errors import run_script
+from lightning_smith.miniature.tasks.sources import fetch_sdist, find_source
+from lightning_smith.miniature.tasks.table import load_sources
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

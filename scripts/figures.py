@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
+from lightning_smith.core.errors import run_script
+from lightning_smith.funnel.ledger import read_funnel, totals
 from lightning_smith.report.figures import read_results, read_rewards, write_figures
-from lightning_smith.tasks.funnel import read_funnel, totals
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -6,12 +6,12 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.files import write_json
-from lightning_smith.images.branches import read_branches
-from lightning_smith.tasks.filters import branch
-from lightning_smith.tasks.filters.decisions import decide, decisions_on, read_decisions
-from lightning_smith.tasks.filters.run import add_common_flags, write_with_counts
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_json
+from lightning_smith.funnel.filters import branch
+from lightning_smith.funnel.filters.decisions import decide, decisions_on, read_decisions
+from lightning_smith.funnel.filters.run import add_common_flags, write_with_counts
+from lightning_smith.repositories.branches import read_branches
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

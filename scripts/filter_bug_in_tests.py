@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from functools import partial
 
-from lightning_smith.errors import run_script
-from lightning_smith.rollout.task import Grade
-from lightning_smith.tasks.filters import bug_in_tests
-from lightning_smith.tasks.filters.run import add_common_flags, run_filter
+from lightning_smith.contracts.task import Grade
+from lightning_smith.core.errors import run_script
+from lightning_smith.funnel.filters import bug_in_tests
+from lightning_smith.funnel.filters.run import add_common_flags, run_filter
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

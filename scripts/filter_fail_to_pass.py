@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lightning_smith.errors import run_script
-from lightning_smith.tasks.filters import fail_to_pass
-from lightning_smith.tasks.filters.run import run_row_filter
+from lightning_smith.core.errors import run_script
+from lightning_smith.funnel.filters import fail_to_pass
+from lightning_smith.funnel.filters.run import run_row_filter
 
 
 def main(argv: list[str] | None = None) -> None:

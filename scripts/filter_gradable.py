@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from lightning_smith.errors import run_script
-from lightning_smith.files import write_jsonl
-from lightning_smith.tasks.filters import gradable
-from lightning_smith.tasks.filters.run import add_common_flags, run_filter
-from lightning_smith.tasks.profiles import profile_source, read_profiles
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_jsonl
+from lightning_smith.funnel.filters import gradable
+from lightning_smith.funnel.filters.run import add_common_flags, run_filter
+from lightning_smith.grading.profiles import profile_source, read_profiles
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

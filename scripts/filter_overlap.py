@@ -6,10 +6,10 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.files import read_json
-from lightning_smith.tasks.filters import overlap
-from lightning_smith.tasks.filters.run import add_common_flags, run_filter
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import read_json
+from lightning_smith.funnel.filters import overlap
+from lightning_smith.funnel.filters.run import add_common_flags, run_filter
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

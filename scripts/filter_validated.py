@@ -6,11 +6,11 @@ import argparse
 from functools import partial
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import run_script
-from lightning_smith.tasks.filters import validated
-from lightning_smith.tasks.filters.run import add_common_flags, run_filter
-from lightning_smith.tasks.validation import read_records, verdicts
+from lightning_smith.contracts.validation import read_records, verdicts
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import run_script
+from lightning_smith.funnel.filters import validated
+from lightning_smith.funnel.filters.run import add_common_flags, run_filter
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

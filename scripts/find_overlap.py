@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.evaluation.contamination import (
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_json
+from lightning_smith.funnel.overlap import (
     HEADER,
     evaluation_edits,
     find_overlaps,
@@ -14,7 +15,6 @@ from lightning_smith.evaluation.contamination import (
     training_edits,
     write_overlaps,
 )
-from lightning_smith.files import write_json
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

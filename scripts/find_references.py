@@ -8,15 +8,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
-from lightning_smith.errors import run_script
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.process import exit_when_orphaned, stage_lock
+from lightning_smith.grading.find_references import find_references
+from lightning_smith.grading.open_plans import open_plans
+from lightning_smith.grading.references import write_references
 from lightning_smith.probe.rows import read_rows
-from lightning_smith.process import exit_when_orphaned, stage_lock
-from lightning_smith.rollout.find_references import find_references
-from lightning_smith.rollout.kinds import open_room
-from lightning_smith.rollout.open_plans import open_plans
-from lightning_smith.rollout.references import write_references
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.sandbox.rooms import open_room
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
-from lightning_smith.errors import UserError, run_script
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import sha256_file
+from lightning_smith.core.process import exit_when_orphaned, stage_lock
+from lightning_smith.core.provenance import code_version
+from lightning_smith.evaluation.executor import SandboxExecutor
 from lightning_smith.evaluation.grade import GradeSettings, control, grade, planned_tasks, read_run
-from lightning_smith.evaluation.sandbox import SandboxExecutor
-from lightning_smith.files import sha256_file
-from lightning_smith.process import exit_when_orphaned, stage_lock
-from lightning_smith.provenance import code_version
-from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.kinds import open_room
-from lightning_smith.tasks.evaluation_set import choose_tasks, read_tasks
+from lightning_smith.grading.store import GradeStore
+from lightning_smith.release.evaluation_set import choose_tasks, read_tasks
+from lightning_smith.sandbox.rooms import open_room
 
 EXECUTORS = {"bwrap": "bubblewrap", "docker": "Docker"}
 """What a table calls where the tests ran."""

@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.files import write_atomic
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_atomic
 from lightning_smith.images.prepare import known_rows, read_manifest, table
 
 

@@ -7,9 +7,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from lightning_smith.arguments import number
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import write_atomic
+from lightning_smith.core.arguments import number
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import write_atomic
 from lightning_smith.images.containerd import COLUMNS, Imported, Node, import_images
 from lightning_smith.images.daemon import connect
 from lightning_smith.images.prepare import read_manifest

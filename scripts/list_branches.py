@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.images.branches import LocalBranches, write_branches
-from lightning_smith.images.names import any_spelling
-from lightning_smith.images.needed import read_names
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.release.image_lists import read_names
+from lightning_smith.repositories.branches import LocalBranches, write_branches
+from lightning_smith.repositories.names import any_spelling
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.files import write_atomic
-from lightning_smith.images.needed import names_text, needed
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_atomic
+from lightning_smith.release.image_lists import names_text, needed
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

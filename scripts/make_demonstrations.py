@@ -12,12 +12,12 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import write_jsonl
-from lightning_smith.images.sdist import read_sdist
-from lightning_smith.mini.demonstrations import Site, collect, lines_of_package, lines_of_tasks
-from lightning_smith.tasks.miniature.table import load_sources
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import write_jsonl
+from lightning_smith.miniature.policy.demonstrations import Site, collect, lines_of_package, lines_of_tasks
+from lightning_smith.miniature.tasks.table import load_sources
+from lightning_smith.repositories.tree_files import read_sdist
 
 
 def main(argv: list[str] | None = None) -> None:

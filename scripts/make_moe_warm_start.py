@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import run_script
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import run_script
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> None:
     # After the arguments: --help works in every environment.
     import torch
 
-    from lightning_smith.mini.upcycle import train_moe
+    from lightning_smith.miniature.policy.upcycle import train_moe
 
     torch.set_num_threads(arguments.threads)
     train_moe(arguments.dense, arguments.demonstrations, arguments.out, arguments.work, arguments.device)

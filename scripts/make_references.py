@@ -9,19 +9,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
-from lightning_smith.errors import run_script
-from lightning_smith.images.build import build_image
-from lightning_smith.images.names import image_key
-from lightning_smith.paths import REPOSITORY, TESTBED_PYTHON
-from lightning_smith.process import exit_when_orphaned, stage_lock
-from lightning_smith.rollout.find_references import find_references
-from lightning_smith.rollout.kinds import open_room
-from lightning_smith.rollout.open_plans import open_plans
-from lightning_smith.rollout.references import write_references
-from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.tasks.miniature.release import image_recipe, task_source
-from lightning_smith.tasks.miniature.table import load_sources, load_tasks
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.paths import REPOSITORY, TESTBED_PYTHON
+from lightning_smith.core.process import exit_when_orphaned, stage_lock
+from lightning_smith.grading.find_references import find_references
+from lightning_smith.grading.open_plans import open_plans
+from lightning_smith.grading.references import write_references
+from lightning_smith.miniature.repositories import build_image
+from lightning_smith.miniature.tasks.release import image_recipe, task_source
+from lightning_smith.miniature.tasks.table import load_sources, load_tasks
+from lightning_smith.repositories.names import image_key
+from lightning_smith.sandbox.rooms import open_room
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

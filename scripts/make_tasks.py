@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.tasks.miniature.generate import Limits, make_tasks
-from lightning_smith.tasks.miniature.table import Source, load_left_out, load_sources
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.miniature.tasks.generate import Limits, make_tasks
+from lightning_smith.miniature.tasks.table import Source, load_left_out, load_sources
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

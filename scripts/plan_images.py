@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import run_script
-from lightning_smith.images.needed import choose, read_names
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import run_script
 from lightning_smith.images.options import add_options, tools
 from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls, write_plan
+from lightning_smith.release.image_lists import choose, read_names
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -9,14 +9,14 @@ import argparse
 import json
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
-from lightning_smith.errors import run_script
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.process import exit_when_orphaned, stage_lock
+from lightning_smith.core.provenance import code_version
 from lightning_smith.evaluation.predict import PredictSettings, predict
 from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.probe.run import folder_revision
-from lightning_smith.process import exit_when_orphaned, stage_lock
-from lightning_smith.provenance import code_version
-from lightning_smith.tasks.evaluation_set import choose_tasks, read_tasks
+from lightning_smith.release.evaluation_set import choose_tasks, read_tasks
 from lightning_smith.training.export import require_export
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import write_atomic
-from lightning_smith.images.needed import read_names
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import write_atomic
+from lightning_smith.funnel.certify import image_certifier
 from lightning_smith.images.options import (
     add_certify_options,
     add_layer_options,
@@ -16,7 +16,7 @@ from lightning_smith.images.options import (
     tools,
 )
 from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls
-from lightning_smith.rollout.certify import image_certifier
+from lightning_smith.release.image_lists import read_names
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

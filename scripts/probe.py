@@ -9,15 +9,15 @@ import argparse
 import json
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import write_jsonl
+from lightning_smith.config.stage import AgentSettings
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import write_jsonl
+from lightning_smith.core.process import exit_when_orphaned, stage_lock
+from lightning_smith.core.provenance import code_version, write_manifest
 from lightning_smith.gateway.launch import PolicyServer
 from lightning_smith.probe.rows import read_ids
 from lightning_smith.probe.run import ProbeSettings, draw_tasks, folder_revision, run_probe
-from lightning_smith.process import exit_when_orphaned, stage_lock
-from lightning_smith.provenance import code_version, write_manifest
-from lightning_smith.rollout.stage import AgentSettings
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

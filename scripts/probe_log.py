@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import run_script
-from lightning_smith.files import write_jsonl
-from lightning_smith.gateway.log import merge_logs
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import write_jsonl
+from lightning_smith.gateway.rollout_log import merge_logs
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

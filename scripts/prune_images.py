@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from lightning_smith.errors import UserError, run_script
+from lightning_smith.core.errors import UserError, run_script
 from lightning_smith.images.daemon import connect
 from lightning_smith.images.prepare import read_manifest
 from lightning_smith.images.prune import Bases, find_made, remove_made

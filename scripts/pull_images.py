@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import write_atomic
-from lightning_smith.images.needed import needed
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import write_atomic
+from lightning_smith.funnel.certify import image_certifier
 from lightning_smith.images.options import (
     add_certify_options,
     add_layer_options,
@@ -21,7 +21,7 @@ from lightning_smith.images.options import (
 )
 from lightning_smith.images.preflight import check_daemon, check_space, plan_pulls
 from lightning_smith.images.prepare import prepare_all, table
-from lightning_smith.rollout.certify import image_certifier
+from lightning_smith.release.image_lists import needed
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.tasks.shard_table import add_records
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.release.pins import add_records
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

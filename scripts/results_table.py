@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import UserError, run_script
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import read_json, write_atomic
 from lightning_smith.evaluation.counts import read_evaluation
-from lightning_smith.files import read_json, write_atomic
 from lightning_smith.report.published import read_published
 from lightning_smith.report.results import Checkpoint, make_rows
 from lightning_smith.report.table import render_csv, render_markdown

@@ -19,14 +19,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.arguments import whole
-from lightning_smith.command_line import read_configfile
-from lightning_smith.errors import UserError, exit_without_reader, run_script
-from lightning_smith.files import read_jsonl
-from lightning_smith.paths import REPOSITORY
-from lightning_smith.rollout.agent import Request, Rollout, Stage, run_rollout
-from lightning_smith.rollout.chat import ChatModel, Message, Model, ScriptedModel
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.agent.chat import ChatModel, Message, Model, ScriptedModel
+from lightning_smith.agent.rollout import Request, Rollout, Stage, run_rollout
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import UserError, exit_without_reader, run_script
+from lightning_smith.core.files import read_jsonl
+from lightning_smith.core.paths import REPOSITORY
+from lightning_smith.workflow.command_line import read_configfile
 
 INTERRUPTED = "interrupted: the rollout is given up, nothing of it is left running"
 

@@ -6,10 +6,10 @@ import argparse
 from collections import defaultdict
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import dump_json
-from lightning_smith.tasks.miniature.table import load_sources, load_tasks
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import dump_json
+from lightning_smith.miniature.tasks.table import load_sources, load_tasks
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -34,8 +34,8 @@ def main(argv: list[str] | None = None) -> None:
     # After the arguments: --help works in every environment.
     import torch
 
-    from lightning_smith.mini.sampling import Sampler
-    from lightning_smith.mini.scoring import edit_tasks, exact_repairs
+    from lightning_smith.miniature.policy.sampling import Sampler
+    from lightning_smith.miniature.policy.scoring import edit_tasks, exact_repairs
 
     torch.set_num_threads(arguments.threads)
 

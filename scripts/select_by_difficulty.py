@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
-from lightning_smith.errors import run_script
-from lightning_smith.files import read_jsonl, write_atomic
+from lightning_smith.contracts.outcome import RolloutRecord
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import read_jsonl, write_atomic
+from lightning_smith.core.provenance import write_manifest
 from lightning_smith.probe.select import DIFFICULTIES, Difficulty, judge_all, refuse_lost, select
-from lightning_smith.provenance import write_manifest
-from lightning_smith.rollout.outcome import RolloutRecord
 
 COLUMNS = ("instance_id", "difficulty", "solved", "valid", "rollouts", "chosen")
 

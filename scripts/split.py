@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.arguments import whole
-from lightning_smith.errors import run_script
-from lightning_smith.files import sha256_file, write_jsonl
+from lightning_smith.core.arguments import whole
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.files import sha256_file, write_jsonl
+from lightning_smith.core.provenance import write_manifest
 from lightning_smith.probe.rows import select_rows
 from lightning_smith.probe.select import Side, read_sides
 from lightning_smith.probe.split import refuse_overlap, split
-from lightning_smith.provenance import write_manifest
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

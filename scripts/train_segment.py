@@ -10,12 +10,12 @@ import argparse
 import json
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
-from lightning_smith.errors import run_script
-from lightning_smith.process import exit_when_orphaned
-from lightning_smith.provenance import code_version, write_manifest
-from lightning_smith.rollout.stage import AgentSettings
-from lightning_smith.training.recipes import parse_recipe
+from lightning_smith.config.recipes import parse_recipe
+from lightning_smith.config.stage import AgentSettings
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.process import exit_when_orphaned
+from lightning_smith.core.provenance import code_version, write_manifest
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> None:
     import torch
     import transformers
 
-    from lightning_smith.mini.train import TrainSettings, train_segment
+    from lightning_smith.miniature.policy.train import TrainSettings, train_segment
 
     exit_when_orphaned()
     code_version()  # now: the checkout may change while this runs

@@ -10,16 +10,16 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
-from lightning_smith.errors import UserError, run_script
-from lightning_smith.files import write_jsonl
-from lightning_smith.process import exit_when_orphaned, stage_lock
-from lightning_smith.rollout.grading import GRADER_VERSION
-from lightning_smith.rollout.task import Grade
-from lightning_smith.rollout.validate import buggy_tasks, part_of, validate, validation_rooms
-from lightning_smith.settings import settings_folder
-from lightning_smith.tasks.filters.decisions import read_decisions
-from lightning_smith.tasks.validation import ValidationLog, verdicts
+from lightning_smith.contracts.task import Grade
+from lightning_smith.contracts.validation import ValidationLog, verdicts
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.files import write_jsonl
+from lightning_smith.core.process import exit_when_orphaned, stage_lock
+from lightning_smith.core.work_folder import settings_folder
+from lightning_smith.funnel.filters.decisions import read_decisions
+from lightning_smith.grading.grader import GRADER_VERSION
+from lightning_smith.grading.validate import buggy_tasks, part_of, validate, validation_rooms
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

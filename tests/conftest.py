@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.environments import create, interpreter
+from lightning_smith.workflow.environments import create, interpreter
 
 # The tests start Python many hundred times: without byte code each start would compile anew what it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.rollout.bwrap import Bwrap, Completed
+from lightning_smith.sandbox.bwrap import Bwrap, Completed
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lightning_smith.tasks.columns import SCHEMA
+from lightning_smith.release.columns import SCHEMA
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 IMAGE = "swesmith/swesmith.x86_64.acme_1776_widget.0badcafe"

@@ -14,10 +14,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import INVALID_OUTCOMES, Outcome
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, read_jsonl, write_jsonl
 from lightning_smith.evaluation.paired import GradedRun
-from lightning_smith.files import read_json, read_jsonl, write_jsonl
-from lightning_smith.rollout.outcome import INVALID_OUTCOMES, Outcome
 
 
 class Category(StrEnum):
@@ -42,7 +42,7 @@ class Verdict:
     `outcome` says how the rollout ended, by the names that training uses; None where no rollout was
     recorded. `reason` tells the kinds of error apart. `ours` is what the grader of training makes of the patch; None
     where no test ran. It has tested the patch itself if `tested`, and read the official log if not. `hits` are what the
-    scan (`rollout/scan.py`) finds in the patch.
+    scan (`grading/scan.py`) finds in the patch.
     """
 
     instance_id: str

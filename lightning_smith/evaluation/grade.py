@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Ending, RolloutRecord, unsubmitted_share, warn_unsubmitted
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, read_jsonl, sha256_file, write_json
+from lightning_smith.core.provenance import write_manifest
 from lightning_smith.evaluation.counts import (
     Verdict,
     count_categories,
@@ -31,9 +34,6 @@ from lightning_smith.evaluation.harness import (
     open_run,
 )
 from lightning_smith.evaluation.predictions import Prediction, read_predictions
-from lightning_smith.files import read_json, read_jsonl, sha256_file, write_json
-from lightning_smith.provenance import write_manifest
-from lightning_smith.rollout.outcome import Ending, RolloutRecord, unsubmitted_share, warn_unsubmitted
 
 
 @dataclass(frozen=True)

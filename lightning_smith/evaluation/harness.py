@@ -34,13 +34,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import hash_json, read_json, write_atomic, write_json
+from lightning_smith.core.progress import Progress
+from lightning_smith.core.work_folder import settings_folder
 from lightning_smith.evaluation.counts import Category, Verdict
 from lightning_smith.evaluation.predictions import Prediction, predictions_hash, write_predictions
-from lightning_smith.files import hash_json, read_json, write_atomic, write_json
-from lightning_smith.progress import Progress
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
-from lightning_smith.settings import settings_folder
 
 RUNS = "logs/run_evaluation"
 """Where the official runner puts its runs."""

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from statistics import NormalDist
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 
 RESAMPLES = 10_000
 

@@ -18,19 +18,19 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.entry_points import AGENT_CLASS
-from lightning_smith.errors import UserError
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import RolloutRecord, rollout_seed
+from lightning_smith.core.entry_points import AGENT_CLASS
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import hash_json, sha256_file, write_atomic, write_jsonl
+from lightning_smith.core.provenance import write_manifest
+from lightning_smith.core.work_folder import settings_folder
 from lightning_smith.evaluation.predictions import Prediction, write_predictions
-from lightning_smith.files import hash_json, sha256_file, write_atomic, write_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
-from lightning_smith.gateway.log import RolloutLog
-from lightning_smith.gateway.stage import run_logged
+from lightning_smith.gateway.logged_run import run_logged
+from lightning_smith.gateway.rollout_log import RolloutLog
 from lightning_smith.images.recorded import image_check
-from lightning_smith.provenance import write_manifest
-from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
-from lightning_smith.settings import settings_folder
 
 GRADING_SETTINGS = ("grade", "grading_timeout_s", "audit_share", "gradings")
 """Settings of the agent that decide nothing here, since predictions are graded by a stage of their own."""

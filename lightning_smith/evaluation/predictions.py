@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_jsonl, write_atomic
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_jsonl, write_atomic
 
 KEYS = ("instance_id", "model_name_or_path", "model_patch")
 

@@ -25,7 +25,7 @@ from agentlightning.schemas import DEFAULT_ATTEMPT_ID, TERMINAL_STATES, Event, R
 from agentlightning.server.store import _events, _rollouts
 
 from lightning_smith.gateway.tokens import Grant, Role
-from lightning_smith.rollout.diff import MAX_DIFF_BYTES
+from lightning_smith.sandbox.diff import MAX_DIFF_BYTES
 
 MAX_REPORT_BYTES = 2 * MAX_DIFF_BYTES
 """A patch takes four bytes for three in base64; the record beside it is small."""

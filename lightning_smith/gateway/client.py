@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import httpx
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 
 Row = dict[str, Any]
 """A JSON object of the gateway."""

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from lightning_smith.entry_points import AGENT_CLASS
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.entry_points import AGENT_CLASS
+from lightning_smith.core.errors import UserError
 from lightning_smith.gateway.client import Gateway
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 
 MAX_WINDOW = 48
 """The stock local reconciler lists 50 rollouts: what is beyond them would neither start nor time out."""

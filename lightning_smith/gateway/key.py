@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 
 STANDARD_INPUT = "-"
 """Configured in the place of a key, it says that the key is the first line of standard input."""

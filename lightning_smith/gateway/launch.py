@@ -23,12 +23,12 @@ from typing import Any, Self
 
 import httpx
 
-from lightning_smith.entry_points import AGENT_CLASS, GATEWAY_SERVER, POLICY_SERVER, RUNNER
-from lightning_smith.errors import UserError
+from lightning_smith.core.entry_points import AGENT_CLASS, GATEWAY_SERVER, POLICY_SERVER, RUNNER
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.paths import REPOSITORY
+from lightning_smith.core.process import Service, free_port, minimal_environment, port_is_free
 from lightning_smith.gateway.client import Gateway
 from lightning_smith.gateway.key import STANDARD_INPUT, check_key
-from lightning_smith.paths import REPOSITORY
-from lightning_smith.process import Service, free_port, minimal_environment, port_is_free
 
 START_TIMEOUT_S = 300.0
 """Loading torch takes seconds, but took two minutes on a busy two-core laptop with a cold disk."""

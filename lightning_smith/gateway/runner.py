@@ -5,7 +5,7 @@ the agent is imported once and a rollout is a fork (`nursery.py`). Polling, stat
 the stock ones.
 
     python -m lightning_smith.gateway.runner runner_type=local agl_server.url=http://127.0.0.1:8080 \
-        agl_server.key=- +agent=lightning_smith.rollout.agent:Agent hydra.run.dir=. < key
+        agl_server.key=- +agent=lightning_smith.agent.rollout:Agent hydra.run.dir=. < key
 
 The run's key stays here: rollouts get tokens of their own, and their memory never had it. Two options are not the stock
 controller's. `+agent=` names the agent to import once; without it every rollout imports its own, which an agent needs
@@ -29,11 +29,11 @@ from agentlightning.controller.local_reconciler import LocalReconciler, Proc, _b
 from agentlightning.schemas import DEFAULT_ATTEMPT_ID, Rollout, RolloutState
 from omegaconf import DictConfig, ListConfig
 
-from lightning_smith.errors import UserError, exit_on_user_error
+from lightning_smith.core.errors import UserError, exit_on_user_error
+from lightning_smith.core.process import minimal_environment
+from lightning_smith.gateway.fork_server import ForkedRollout, Nursery
 from lightning_smith.gateway.key import keep_out_of_logs, read_key
-from lightning_smith.gateway.nursery import ForkedRollout, Nursery
 from lightning_smith.gateway.tokens import Role, mint
-from lightning_smith.process import minimal_environment
 
 INHERITED = ("PYTHONPATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 """Variables of the controller that rollouts have beside those that any program needs (`minimal_environment`)."""

@@ -23,7 +23,9 @@ from agentlightning.server.app import create_app
 from fastapi import FastAPI
 from omegaconf import DictConfig
 
-from lightning_smith.errors import exit_on_user_error
+from lightning_smith.agent.chat import NOT_TEXT
+from lightning_smith.core.errors import exit_on_user_error
+from lightning_smith.core.text import encodable
 from lightning_smith.gateway.admission import (
     Call,
     RefusedError,
@@ -35,8 +37,6 @@ from lightning_smith.gateway.admission import (
 )
 from lightning_smith.gateway.key import keep_out_of_logs, read_key
 from lightning_smith.gateway.tokens import Grant, Role, read
-from lightning_smith.rollout.chat import NOT_TEXT
-from lightning_smith.text import encodable
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]

@@ -1,1 +1,1 @@
-"""Repository images: names, branches inside an image, checkouts."""
+"""Docker images: pull, the agent layer, proof, manifests, push, removal."""

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.daemon import Daemon
-from lightning_smith.images.names import ImageRef
 from lightning_smith.images.pull import PullSettings, image_at
+from lightning_smith.repositories.names import ImageRef
 
 _ANSWER_S = 600.0
 _INDEXES = (

@@ -21,11 +21,11 @@ import requests
 import urllib3
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 
-from lightning_smith.closing import Closing
-from lightning_smith.errors import UserError
+from lightning_smith.core.closing import Closing
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.process import process_stat
 from lightning_smith.images.insecure import InsecureHosts
-from lightning_smith.images.names import ImageRef, bare_name, spellings
-from lightning_smith.process import process_stat
+from lightning_smith.repositories.names import ImageRef, bare_name, spellings
 
 ANSWER_TIMEOUT_S = 120
 """How long a call may take that does not wait for anything of a task."""

@@ -23,14 +23,14 @@ from typing import IO
 
 from docker.errors import NotFound
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, write_json
-from lightning_smith.images.branches import ImageBranches
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, write_json
+from lightning_smith.core.process import stage_lock
 from lightning_smith.images.daemon import LABEL, Daemon, FoundImage
-from lightning_smith.images.names import image_key
-from lightning_smith.images.repository import GIT_FOLDER, check_repository, heads, make_bare
-from lightning_smith.images.revisions import MAIN, Revisions
-from lightning_smith.process import stage_lock
+from lightning_smith.repositories.bare import GIT_FOLDER, check_repository, heads, make_bare
+from lightning_smith.repositories.branches import ImageBranches
+from lightning_smith.repositories.names import image_key
+from lightning_smith.repositories.revisions import MAIN, Revisions
 
 TEST_COMMAND_LABEL = f"{LABEL}.test_command"
 """Label with which an image says itself how its tests are run: the words as a JSON list, test files follow them."""

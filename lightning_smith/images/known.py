@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_smith.errors import UserError
-from lightning_smith.images.names import image_key
+from lightning_smith.core.errors import UserError
+from lightning_smith.repositories.names import image_key
 
 COLUMNS = ("image", "digest", "compressed_bytes", "unpacked_bytes")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")

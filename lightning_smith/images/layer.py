@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import lightning_smith
-from lightning_smith.entry_points import IN_IMAGES
-from lightning_smith.errors import UserError
-from lightning_smith.files import hash_json, read_json, sha256_file, write_json
-from lightning_smith.process import stage_lock
+from lightning_smith.core.entry_points import IN_IMAGES
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import hash_json, read_json, sha256_file, write_json
+from lightning_smith.core.process import stage_lock
 
 PREFIX = "/opt/agent"
 PYTHON = f"{PREFIX}/bin/python3"

@@ -22,11 +22,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.daemon import LABEL, Daemon, DockerError, FoundImage
 from lightning_smith.images.layer import PREFIX, AgentLayer
-from lightning_smith.images.names import ImageRef
 from lightning_smith.images.pull import image_at
+from lightning_smith.repositories.names import ImageRef
 
 LAYER_LABEL = f"{LABEL}.layer"
 """Label of an image that was made here; its value is the layer's hash."""

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lightning_smith.arguments import number, whole
+from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.paths import REPOSITORY
 from lightning_smith.images.daemon import Daemon, connect
 from lightning_smith.images.known import KnownImage, read_known
 from lightning_smith.images.layer import AgentLayer, build_layer
-from lightning_smith.images.names import ORGANISATIONS, registry_place
 from lightning_smith.images.preflight import read_planned
 from lightning_smith.images.prepare import Certifier, Preparation
 from lightning_smith.images.pull import STALL_S, Puller, PullSettings
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.push import Pusher
 from lightning_smith.images.registry import Registries
-from lightning_smith.paths import REPOSITORY
+from lightning_smith.repositories.names import ORGANISATIONS, registry_place
 
 PYTHON_VERSION = "3.12.15"
 

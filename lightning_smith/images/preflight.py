@@ -9,13 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, write_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, write_json
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.known import KnownImage
-from lightning_smith.images.names import image_key
 from lightning_smith.images.pull import Puller
 from lightning_smith.images.registry import RemoteImage
+from lightning_smith.repositories.names import image_key
 
 UNPACKED_RATIO = 3.0
 """Unpacked bytes a compressed one, where no table knows them: gzip's on Python environments is 2.5 to 3."""

@@ -19,18 +19,18 @@ from typing import Any, Protocol
 
 from docker.errors import NotFound
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json
+from lightning_smith.core.provenance import write_manifest
 from lightning_smith.images.daemon import Daemon, DockerError, FoundImage
 from lightning_smith.images.docker import DockerBranches, told_command
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.layered import add_layer, give_tags, tags
-from lightning_smith.images.names import image_key
 from lightning_smith.images.proof import agent_volume, fingerprint, probe, refuse_changes, refuse_layers
 from lightning_smith.images.pull import Puller, StoppedError, image_at
 from lightning_smith.images.push import Pusher
-from lightning_smith.images.revisions import TEST_COMMAND
-from lightning_smith.provenance import write_manifest
+from lightning_smith.repositories.names import image_key
+from lightning_smith.repositories.revisions import TEST_COMMAND
 
 Manifest = dict[str, Any]
 

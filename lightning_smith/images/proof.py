@@ -18,8 +18,8 @@ from typing import Any
 
 from docker.errors import APIError
 
-from lightning_smith.entry_points import AGENT
-from lightning_smith.errors import UserError
+from lightning_smith.core.entry_points import AGENT
+from lightning_smith.core.errors import UserError
 from lightning_smith.images import probe_inside
 from lightning_smith.images.daemon import LABEL, Daemon, DockerError, FoundImage
 from lightning_smith.images.layer import PREFIX, PYTHON, AgentLayer

@@ -21,8 +21,8 @@ from docker.errors import APIError, ImageNotFound, NotFound
 
 from lightning_smith.images.daemon import LABEL, Daemon
 from lightning_smith.images.layered import BASE_LABEL, LAYER_LABEL, TAG
-from lightning_smith.images.names import ImageRef
 from lightning_smith.images.pull import image_at
+from lightning_smith.repositories.names import ImageRef
 
 _CONFLICT = 409
 _OWN_TAG = re.compile(rf"{TAG}-")

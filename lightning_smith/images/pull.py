@@ -18,10 +18,9 @@ from typing import Any
 
 from docker.errors import APIError, ImageNotFound
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.daemon import Daemon, DockerError, FoundImage
 from lightning_smith.images.known import KnownImage
-from lightning_smith.images.names import ORGANISATIONS, ImageRef, any_spelling, image_key, sources
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.registry import (
     HUB,
@@ -33,6 +32,7 @@ from lightning_smith.images.registry import (
     through_mirror,
 )
 from lightning_smith.images.transport import distrust
+from lightning_smith.repositories.names import ORGANISATIONS, ImageRef, any_spelling, image_key, sources
 
 STALL_S = 600
 """How long the daemon may be silent while it pulls: the check of a large layer says nothing."""

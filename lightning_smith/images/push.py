@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from docker.errors import APIError
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.layered import TAG, tags
-from lightning_smith.images.names import ImageRef
 from lightning_smith.images.pull import Retries
 from lightning_smith.images.registry import HUB, Registries, RegistryError
 from lightning_smith.images.transport import distrust
+from lightning_smith.repositories.names import ImageRef
 
 
 class Pusher:

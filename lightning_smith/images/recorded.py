@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json
-from lightning_smith.images.names import image_key
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json
+from lightning_smith.repositories.names import image_key
 
 
 class Recorded(Protocol):

@@ -24,10 +24,10 @@ import docker.auth
 import httpx
 from docker.errors import DockerException
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.insecure import InsecureHosts
-from lightning_smith.images.names import ImageRef
 from lightning_smith.images.transport import Transport
+from lightning_smith.repositories.names import ImageRef
 
 PLATFORM = ("linux", "amd64")
 """What SWE-smith's and the evaluation set's images are made for."""

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, write_atomic
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, write_atomic
 
 _AS_PREPARED = "as prepared\n"
 

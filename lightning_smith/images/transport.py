@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.insecure import InsecureHosts, name_of
 
 _FIRST_CONNECT_S = 10.0

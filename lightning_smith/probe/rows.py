@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_jsonl
-from lightning_smith.tasks.columns import iter_batches, read_tasks
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_jsonl
+from lightning_smith.release.columns import iter_batches, read_tasks
 
 
 def read_ids(path: Path) -> list[str]:

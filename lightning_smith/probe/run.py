@@ -11,21 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.entry_points import AGENT_CLASS
-from lightning_smith.errors import UserError
-from lightning_smith.files import hash_json, sha256_file, write_jsonl
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import RolloutRecord, rollout_seed
+from lightning_smith.core.entry_points import AGENT_CLASS
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import hash_json, sha256_file, write_jsonl
+from lightning_smith.core.work_folder import require_rows, settings_folder
 from lightning_smith.gateway.dispatch import RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
-from lightning_smith.gateway.log import RolloutLog
-from lightning_smith.gateway.stage import run_logged
+from lightning_smith.gateway.logged_run import run_logged
+from lightning_smith.gateway.rollout_log import RolloutLog
+from lightning_smith.grading.grader import GRADER_VERSION
 from lightning_smith.images.recorded import image_check
 from lightning_smith.probe.draw import Draw, seeded_order
 from lightning_smith.probe.rows import select_rows
 from lightning_smith.probe.select import judge_all, refuse_lost
-from lightning_smith.rollout.grading import GRADER_VERSION
-from lightning_smith.rollout.outcome import RolloutRecord, rollout_seed
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
-from lightning_smith.settings import require_rows, settings_folder
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ProbeSettings:
     manifests: Path | None = None
     """Folder of the manifests of prepared images, which rollouts must have run in."""
     references: Path | None = None
-    """What right code does with altered tests (`rollout/references.py`)."""
+    """What right code does with altered tests (`grading/references.py`)."""
     agent: str = AGENT_CLASS
     environment: dict[str, str] = field(default_factory=dict)
 

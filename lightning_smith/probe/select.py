@@ -16,9 +16,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
 from lightning_smith.probe.draw import Draw, seeded_order
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 
 
 class Difficulty(StrEnum):

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import hash_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import hash_json
 from lightning_smith.probe.draw import Draw, seeded_order
-from lightning_smith.tasks.patches import FileDiff, hunk_lines, split_diff
+from lightning_smith.release.patches import FileDiff, hunk_lines, split_diff
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightning_smith.tasks.describe import funnel_table, overlap_table
-from lightning_smith.tasks.funnel import FunnelRow, totals
+from lightning_smith.funnel.describe import funnel_table, overlap_table
+from lightning_smith.funnel.ledger import FunnelRow, totals
 
 
 def render_data_table(title: str, funnel: Sequence[FunnelRow], overlap: Sequence[Sequence[str]]) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, write_atomic
-from lightning_smith.tasks.funnel import FilterTotal
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, write_atomic
+from lightning_smith.funnel.ledger import FilterTotal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.evaluation.counts import Category, Evaluation, instance_means
 from lightning_smith.evaluation.paired import Comparison, Interval, compare, holm, rate_interval
 

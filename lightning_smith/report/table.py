@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
+from lightning_smith.core.markdown import table
 from lightning_smith.evaluation.counts import Category, count_outcomes, suspicious
 from lightning_smith.evaluation.paired import Interval
-from lightning_smith.markdown import table
 from lightning_smith.report.published import PublishedRow
 from lightning_smith.report.results import Row, shared_settings
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, sha256_file, write_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, sha256_file, write_json
 
 FILES = "files.json"
 REQUIRED = frozenset({"model.safetensors", "optimizer.pt", "state.json"})

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, write_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, write_json
 from lightning_smith.training.checkpoint import FILES, describe_files, fault
 
 WEIGHTS = "model.safetensors"

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightning_smith.rollout.outcome import RolloutRecord
-from lightning_smith.training.recipes import LengthPenalty
+from lightning_smith.config.recipes import LengthPenalty
+from lightning_smith.contracts.outcome import RolloutRecord
 
 
 def shaped_reward(

@@ -26,18 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import (
-    append_jsonl,
-    cut_torn_line,
-    hash_json,
-    read_json,
-    read_jsonl,
-    write_json,
-    write_jsonl,
-)
-from lightning_smith.gateway.dispatch import Finished, RolloutRequest
-from lightning_smith.rollout.outcome import (
+from lightning_smith.config.recipes import Recipe
+from lightning_smith.contracts.outcome import (
     Outcome,
     RolloutRecord,
     blocked_counts,
@@ -47,9 +37,19 @@ from lightning_smith.rollout.outcome import (
     suspicious,
     warn_unsubmitted,
 )
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import (
+    append_jsonl,
+    cut_torn_line,
+    hash_json,
+    read_json,
+    read_jsonl,
+    write_json,
+    write_jsonl,
+)
+from lightning_smith.gateway.dispatch import Finished, RolloutRequest
 from lightning_smith.training.advantages import step_advantages
 from lightning_smith.training.checkpoint import newest_whole, write_checkpoint
-from lightning_smith.training.recipes import Recipe
 from lightning_smith.training.rewards import group_rewards
 from lightning_smith.training.trajectories import RouteShape, Row, build_trajectory
 

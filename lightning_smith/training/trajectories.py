@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 
 
 def read_weights(folder: Path | str, dtype: torch.dtype) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from typing import Any
 import tiny_image
 from kinds import KINDS
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 CORPUS = Path(__file__).resolve().parent / "corpus"
 CONTROLS = CORPUS.parent / "controls"

@@ -8,10 +8,10 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "e2e")]
 
-from attack import Attack, Control, Entry, controls, corpus  # noqa: E402
+from attack import Attack, Control, Entry, controls, corpus
 
-from lightning_smith.rollout.guard import inspect  # noqa: E402
-from lightning_smith.rollout.outcome import Outcome  # noqa: E402
+from lightning_smith.agent.guard import inspect
+from lightning_smith.contracts.outcome import Outcome
 
 PAGE = HERE.parents[1] / "docs/attacks.md"
 START, END = "<!-- table: tests/attacks/table.py -->\n", "<!-- end of the table -->\n"

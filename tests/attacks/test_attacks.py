@@ -19,22 +19,23 @@ from attack import MARK, SECRET, Attack, Control, Entry, GatewayAttack, controls
 from gateway_stack import Mark, make_stack
 from kinds import Kind
 
-from lightning_smith.files import dump_json
+from lightning_smith.agent import loop
+from lightning_smith.agent.chat import ScriptedModel
+from lightning_smith.agent.guard import Decision
+from lightning_smith.agent.rollout import Request, Rollout, run_rollout
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import Outcome, reward_of
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.core.files import dump_json
 from lightning_smith.gateway.launch import Stack
-from lightning_smith.rollout import keeper, loop
-from lightning_smith.rollout.agent import Request, Rollout, run_rollout
-from lightning_smith.rollout.audit import Audit
-from lightning_smith.rollout.bwrap import ResourceLimits
-from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.grading import grade
-from lightning_smith.rollout.guard import Decision
-from lightning_smith.rollout.outcome import Outcome, reward_of
-from lightning_smith.rollout.plan import ImageTests
-from lightning_smith.rollout.references import References
-from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.grading.audit import Audit
+from lightning_smith.grading.grader import grade
+from lightning_smith.grading.plan import ImageTests
+from lightning_smith.grading.references import References
+from lightning_smith.grading.store import GradeStore
+from lightning_smith.sandbox import keeper
+from lightning_smith.sandbox.bwrap import ResourceLimits
+from lightning_smith.sandbox.scratch import Scratch
 
 pytestmark = [
     pytest.mark.e2e,

@@ -20,11 +20,11 @@ from pathlib import Path
 import tiny_image
 from docker.errors import APIError, NotFound
 
+from lightning_smith.core.git import git
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.docker import TEST_COMMAND_LABEL
-from lightning_smith.images.git import git
-from lightning_smith.images.names import image_key
-from lightning_smith.images.revisions import TEST_COMMAND
+from lightning_smith.repositories.names import image_key
+from lightning_smith.repositories.revisions import TEST_COMMAND
 
 PROGRAMS = """
     base64 basename bash cat chmod chown cp cut dd df dirname du echo env expr false find git grep gzip head hostname

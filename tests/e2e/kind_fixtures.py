@@ -18,13 +18,13 @@ from docker_daemon import docker_daemon
 from kinds import KINDS, Kind
 from plain_pod import PlainPods
 
+from lightning_smith.core.process import stage_lock
 from lightning_smith.images.daemon import Daemon
-from lightning_smith.images.local import LocalImage
 from lightning_smith.images.pull import image_at
-from lightning_smith.process import stage_lock
-from lightning_smith.rollout.bwrap import Bwrap, ResourceLimits
-from lightning_smith.rollout.docker import DockerSandbox
-from lightning_smith.rollout.scratch import Scratch
+from lightning_smith.repositories.local import LocalImage
+from lightning_smith.sandbox.bwrap import Bwrap, ResourceLimits
+from lightning_smith.sandbox.docker import DockerSandbox
+from lightning_smith.sandbox.scratch import Scratch
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 import tiny_image
 
-from lightning_smith.rollout.bwrap import ResourceLimits
-from lightning_smith.rollout.container import ContainerWorkspace
-from lightning_smith.rollout.workspace import BwrapWorkspace
+from lightning_smith.sandbox.bwrap import ResourceLimits
+from lightning_smith.sandbox.container import ContainerWorkspace
+from lightning_smith.sandbox.workspace import BwrapWorkspace
 
 KINDS = ("bwrap", "docker", "pod")
 

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from docker_daemon import give_up
 
+from lightning_smith.core.process import free_port
 from lightning_smith.images.daemon import Daemon
-from lightning_smith.process import free_port
 
 _HOP = {"connection", "transfer-encoding", "keep-alive"}
 

@@ -1,4 +1,4 @@
-"""Pods made of plain containers of a Docker daemon, as `lightning_smith/rollout/pod.py` asks for them.
+"""Pods made of plain containers of a Docker daemon, as `lightning_smith/sandbox/pod.py` asks for them.
 
 Workbench and grader are containers that a thread, in the kubelet's place, makes anew whenever their executor ends. The
 harness is the test itself, with a clone for its copy of the image, or a container as well (`run_harness`).
@@ -21,10 +21,10 @@ import lightning_smith
 from lightning_smith.images.daemon import Daemon, DockerError
 from lightning_smith.images.layer import PYTHON
 from lightning_smith.images.layered import LAYER_LABEL
-from lightning_smith.rollout import executor
-from lightning_smith.rollout.bwrap import ResourceLimits
-from lightning_smith.rollout.pod import GRADER, SOCKET, WORKBENCH, PodSandbox, prepare
-from lightning_smith.rollout.scratch import remove_tree
+from lightning_smith.sandbox import executor
+from lightning_smith.sandbox.bwrap import ResourceLimits
+from lightning_smith.sandbox.pod import GRADER, SOCKET, WORKBENCH, PodSandbox, prepare
+from lightning_smith.sandbox.scratch import remove_tree
 
 LABEL = "lightning-smith-pod"
 """Tells containers of pods, which come and go on their own, from those that a test makes."""

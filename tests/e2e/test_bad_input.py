@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 import tiny_image
 
-from lightning_smith.files import sha256_file
-from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
-from lightning_smith.images.names import image_key
-from lightning_smith.rollout.agent import Request, Rollout, Stage, run_rollout
-from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.grading import decide, run_tests
-from lightning_smith.rollout.loop import SUBMIT_COMMAND
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
+from lightning_smith.agent.chat import ScriptedModel
+from lightning_smith.agent.loop import SUBMIT_COMMAND
+from lightning_smith.agent.rollout import Request, Rollout, Stage, run_rollout
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.core.files import sha256_file
+from lightning_smith.grading.grader import decide, run_tests
+from lightning_smith.grading.store import GradeStore
+from lightning_smith.miniature.repositories import ImageRecipe, TaskBranch, build_image
+from lightning_smith.repositories.names import image_key
 
 pytestmark = [
     pytest.mark.e2e,

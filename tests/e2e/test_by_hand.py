@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_image
 
-from lightning_smith.rollout.loop import SUBMIT_COMMAND
+from lightning_smith.agent.loop import SUBMIT_COMMAND
 
 pytestmark = [
     pytest.mark.e2e,

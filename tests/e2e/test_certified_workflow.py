@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tiny_workflow import Workflow
 
-from lightning_smith.files import read_jsonl
-from lightning_smith.tasks.filters.decisions import read_decisions
-from lightning_smith.tasks.funnel import read_funnel
-from lightning_smith.tasks.profiles import read_profiles
+from lightning_smith.core.files import read_jsonl
+from lightning_smith.funnel.filters.decisions import read_decisions
+from lightning_smith.funnel.ledger import read_funnel
+from lightning_smith.grading.profiles import read_profiles
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

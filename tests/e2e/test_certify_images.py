@@ -15,17 +15,17 @@ import tiny_image
 from layer_fixtures import forget_made, preparation
 from smith_image import CLAMP, LOW, MIRRORED, SPAN
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.paths import SMITH_PYTHON
+from lightning_smith.funnel.certify import Certifier, draw
+from lightning_smith.grading.smith_client import SmithHarness
+from lightning_smith.grading.store import TestRun
+from lightning_smith.grading.validate import TaskRooms
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.pull import image_at
-from lightning_smith.paths import SMITH_PYTHON
-from lightning_smith.rollout.certify import Certifier, draw
-from lightning_smith.rollout.grades import TestRun
-from lightning_smith.rollout.smith import SmithHarness
-from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.validate import TaskRooms
-from lightning_smith.tasks.columns import SCHEMA
+from lightning_smith.release.columns import SCHEMA
 
 pytestmark = [
     pytest.mark.e2e,
@@ -118,7 +118,7 @@ class BadStart(TaskRooms):
 def test_a_gold_patch_that_fails_once_is_tested_again(
     daemon: Daemon, image: str, harness: SmithHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lightning_smith.rollout.certify.TaskRooms", BadStart)
+    monkeypatch.setattr("lightning_smith.funnel.certify.TaskRooms", BadStart)
     (task,) = certifier(daemon, harness, tmp_path, CLAMP.row(), tasks=1).certify(
         daemon.image(image), BRANCHES
     )

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.tasks.miniature.generate import Limits, bug_key
-from lightning_smith.tasks.miniature.sources import fetch_sdist
-from lightning_smith.tasks.miniature.table import Source, load_sources
+from lightning_smith.miniature.tasks.generate import Limits, bug_key
+from lightning_smith.miniature.tasks.sources import fetch_sdist
+from lightning_smith.miniature.tasks.table import Source, load_sources
 
 pytestmark = pytest.mark.e2e
 

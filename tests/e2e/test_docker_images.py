@@ -15,12 +15,12 @@ import pytest
 import tiny_image
 from docker_daemon import Proxy, own_daemon
 
-from lightning_smith.errors import UserError
-from lightning_smith.images.branches import read_branches
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.git import git
 from lightning_smith.images.daemon import LABEL, Daemon, DockerError, connect
 from lightning_smith.images.docker import DockerBranches, DockerImages
-from lightning_smith.images.git import git
-from lightning_smith.images.names import image_key
+from lightning_smith.repositories.branches import read_branches
+from lightning_smith.repositories.names import image_key
 
 pytestmark = [
     pytest.mark.e2e,

@@ -12,10 +12,10 @@ import pytest
 from hub_server import COMMIT, HubServer
 from swe_smith_rows import make_row, write_shard
 
-from lightning_smith.files import append_jsonl, dump_json
-from lightning_smith.gateway.log import RolloutLog
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
-from lightning_smith.tasks.columns import sha256_sums
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.files import append_jsonl, dump_json
+from lightning_smith.gateway.rollout_log import RolloutLog
+from lightning_smith.release.columns import sha256_sums
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,8 +74,8 @@ import sys
 from pathlib import Path
 sys.path[:0] = ["tests", "tests/e2e"]
 from test_full_disk import record
-from lightning_smith.errors import run_script
-from lightning_smith.gateway.log import RolloutLog
+from lightning_smith.core.errors import run_script
+from lightning_smith.gateway.rollout_log import RolloutLog
 
 def main():
     log = RolloutLog(Path(sys.argv[1]))

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from checkout import copy_checkout
 
-from lightning_smith.images.names import image_key
+from lightning_smith.repositories.names import image_key
 
 ROOT = Path(__file__).parents[2]
 ROWS, SHARDS = 120, 3

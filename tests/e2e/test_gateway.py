@@ -16,11 +16,11 @@ import psutil
 import pytest
 from gateway_stack import AGENT, FOLDER, Mark, StubPolicy, make_stack
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome, rollout_seed
+from lightning_smith.core.errors import UserError
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
 from lightning_smith.gateway.launch import Stack
 from lightning_smith.gateway.tokens import Role, mint
-from lightning_smith.rollout.outcome import Outcome, rollout_seed
 
 pytestmark = pytest.mark.e2e
 
@@ -193,7 +193,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from gateway_stack import AGENT, Mark, make_stack
-from lightning_smith.errors import run_script
+from lightning_smith.core.errors import run_script
 from lightning_smith.gateway.dispatch import RolloutRequest, dispatch
 def main():
     with make_stack(Path(sys.argv[1]), Mark(sys.argv[2])) as stack:

@@ -18,8 +18,8 @@ import pytest
 from agentlightning.server.app import create_app
 from gateway_stack import StubPolicy
 
+from lightning_smith.core.process import free_port
 from lightning_smith.gateway.tokens import Role, mint
-from lightning_smith.process import free_port
 
 pytestmark = pytest.mark.e2e
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from gateway_stack import AGENT, FOLDER, Mark, StubPolicy
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, read_jsonl, write_jsonl
+from lightning_smith.config.stage import AgentSettings
+from lightning_smith.contracts.outcome import rollout_seed
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, read_jsonl, write_jsonl
+from lightning_smith.core.work_folder import settings_folder
 from lightning_smith.probe.run import ProbeSettings, run_probe
-from lightning_smith.rollout.outcome import rollout_seed
-from lightning_smith.rollout.stage import AgentSettings
-from lightning_smith.settings import settings_folder
 
 pytestmark = pytest.mark.e2e
 
@@ -47,9 +47,9 @@ import sys
 from pathlib import Path
 from gateway_stack import Mark
 from test_gateway_probe import settings
-from lightning_smith.errors import run_script
+from lightning_smith.core.errors import run_script
 from lightning_smith.probe.run import run_probe
-from lightning_smith.process import stage_lock
+from lightning_smith.core.process import stage_lock
 def main():
     folder = Path(sys.argv[1])
     with stage_lock(folder, "probe"):

@@ -14,14 +14,14 @@ import tiny_image
 from kinds import KINDS, Kind
 from processes import processes
 
-from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.grades import GradeStore, TestRun
-from lightning_smith.rollout.grading import GraderError, decide, run_tests
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.statuses import read_statuses
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.grading.grader import GraderError, decide, run_tests
+from lightning_smith.grading.statuses import read_statuses
+from lightning_smith.grading.store import GradeStore, TestRun
+from lightning_smith.repositories.local import LocalImage
+from lightning_smith.sandbox.bwrap import Bwrap
+from lightning_smith.sandbox.scratch import Scratch
 
 pytestmark = [
     pytest.mark.e2e,

@@ -16,7 +16,7 @@ import pytest
 import tiny_image
 from docker_daemon import Proxy, own_daemon
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.daemon import Daemon, DockerError, connect
 from lightning_smith.images.layer import AgentLayer, write_tar
 from lightning_smith.images.layered import add_layer, tags

@@ -17,12 +17,12 @@ import yaml
 from checkout import copy_checkout
 from local_registry import faulty_registry
 
-from lightning_smith.files import read_json
+from lightning_smith.core.files import read_json
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.layered import BASE_LABEL
-from lightning_smith.images.names import image_key
 from lightning_smith.images.pull import image_at
-from lightning_smith.tasks.columns import sha256_sums
+from lightning_smith.release.columns import sha256_sums
+from lightning_smith.repositories.names import image_key
 
 pytestmark = [
     pytest.mark.e2e,

@@ -18,8 +18,8 @@ import tiny_image
 from docker_daemon import give_up
 from layer_fixtures import forget_made, make, small_layer
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import write_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import write_json
 from lightning_smith.images.containerd import Node, import_images, reference
 from lightning_smith.images.daemon import Daemon
 

@@ -20,8 +20,8 @@ from docker_daemon import give_up, own_daemon
 from local_registry import Fault, FaultyProxy, push, registry
 from swe_smith_rows import load_script, make_row
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.registry import Registries

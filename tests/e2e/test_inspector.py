@@ -18,15 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.rollout.actions import Action, parse_action
-from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.loop import SUBMIT_COMMAND, run_episode
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
-from lightning_smith.rollout.stage import AgentSettings
-from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
-from lightning_smith.rollout.workspace import Observation
+from lightning_smith.agent.actions import Action, parse_action
+from lightning_smith.agent.chat import ScriptedModel
+from lightning_smith.agent.loop import SUBMIT_COMMAND, run_episode
+from lightning_smith.agent.trajectory import trajectory, trajectory_path, write_trajectory
+from lightning_smith.config.stage import AgentSettings
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.sandbox.bwrap import Bwrap
+from lightning_smith.sandbox.workspace import Observation
 
 pytestmark = pytest.mark.e2e
 

@@ -12,11 +12,11 @@ import tiny_image
 from layer_fixtures import forget_made, make
 from plain_pod import PlainPod
 
-from lightning_smith.files import read_jsonl
+from lightning_smith.core.files import read_jsonl
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.layer import AgentLayer
-from lightning_smith.rollout import executor
-from lightning_smith.rollout.bwrap import ResourceLimits
+from lightning_smith.sandbox import executor
+from lightning_smith.sandbox.bwrap import ResourceLimits
 
 pytestmark = [
     pytest.mark.e2e,
@@ -38,7 +38,7 @@ ROLLOUTS = """
 import json, os, sys, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from lightning_smith.rollout.agent import Agent
+from lightning_smith.agent.rollout import Agent
 
 replies, events = json.loads(sys.argv[1]), []
 
@@ -122,7 +122,7 @@ def test_the_tasks_of_a_pods_image_are_certified_in_it(layered_pod: PlainPod, tm
     tasks = tiny_image.write_tasks(tmp_path / "tasks.jsonl", *rows)
     command = [
         "-m",
-        "lightning_smith.rollout.pod_tasks",
+        "lightning_smith.grading.pod_tasks",
         "--pod",
         "/run/pod",
         "--tasks",

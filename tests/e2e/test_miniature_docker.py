@@ -14,14 +14,14 @@ import tiny_image
 import yaml
 from tiny_workflow import Workflow, make_workflow
 
-from lightning_smith.files import read_json, read_jsonl
+from lightning_smith.core.files import read_json, read_jsonl
+from lightning_smith.funnel.ledger import read_funnel
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.docker import TEST_COMMAND_LABEL
 from lightning_smith.images.layer import AgentLayer
-from lightning_smith.images.miniature import SOURCE_LABEL
 from lightning_smith.images.pull import image_at
-from lightning_smith.tasks.funnel import read_funnel
-from lightning_smith.tasks.miniature.table import MiniTask, load_tasks
+from lightning_smith.miniature.docker_images import SOURCE_LABEL
+from lightning_smith.miniature.tasks.table import MiniTask, load_tasks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

@@ -11,16 +11,16 @@ import pytest
 import tiny_image
 from kinds import KINDS, Kind
 
-from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout import grading
-from lightning_smith.rollout.audit import Audit
-from lightning_smith.rollout.grades import Check, GradeStore, TestRun
-from lightning_smith.rollout.grading import decide, reference_row, run_tests
-from lightning_smith.rollout.mixed import VARIANTS, Results
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.references import References
-from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.grading import grader as grading
+from lightning_smith.grading.assignments import VARIANTS, Results
+from lightning_smith.grading.audit import Audit
+from lightning_smith.grading.grader import decide, reference_row, run_tests
+from lightning_smith.grading.references import References
+from lightning_smith.grading.store import Check, GradeStore, TestRun
+from lightning_smith.repositories.local import LocalImage
+from lightning_smith.sandbox.scratch import Scratch
 
 pytestmark = [
     pytest.mark.e2e,

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import tiny_image
 
-from lightning_smith.files import dump_json
-from lightning_smith.rollout import grading
-from lightning_smith.rollout.agent import Request, Rollout, Stage, run_rollout
-from lightning_smith.rollout.bwrap import SandboxError
-from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.grades import TestRun
-from lightning_smith.rollout.grading import GraderError
-from lightning_smith.rollout.loop import SUBMIT_COMMAND
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
-from lightning_smith.rollout.workspace import Observation, Workspace
+from lightning_smith.agent.chat import ScriptedModel
+from lightning_smith.agent.loop import SUBMIT_COMMAND
+from lightning_smith.agent.rollout import Request, Rollout, Stage, run_rollout
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.files import dump_json
+from lightning_smith.grading import grader as grading
+from lightning_smith.grading.grader import GraderError
+from lightning_smith.grading.store import TestRun
+from lightning_smith.sandbox.bwrap import SandboxError
+from lightning_smith.sandbox.workspace import Observation, Workspace
 from lightning_smith.training.advantages import group_advantages
 
 pytestmark = [

@@ -22,13 +22,12 @@ from docker_daemon import own_daemon
 from layer_fixtures import build, forget_made, preparation, small_layer
 from local_registry import Fault, FaultyProxy, faulty_registry
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json
 from lightning_smith.images import layered, proof
 from lightning_smith.images.daemon import LABEL, Daemon
 from lightning_smith.images.layer import AgentLayer, _known, build_layer
 from lightning_smith.images.layered import add_layer, share_files, tags
-from lightning_smith.images.names import image_key
 from lightning_smith.images.prepare import prepare_all, table
 from lightning_smith.images.proof import agent_volume, fingerprint, probe, refuse_changes, refuse_layers
 from lightning_smith.images.prune import find_made
@@ -36,6 +35,7 @@ from lightning_smith.images.pull import PullSettings, Retries, image_at
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.push import Pusher
 from lightning_smith.images.registry import Registries
+from lightning_smith.repositories.names import image_key
 
 pytestmark = [
     pytest.mark.e2e,

@@ -16,14 +16,14 @@ import pytest
 import tiny_image
 from layer_fixtures import forget_made, make, small_layer
 
-from lightning_smith.files import write_json
+from lightning_smith.core.files import write_json
 from lightning_smith.images.daemon import LABEL, Daemon
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.layered import add_layer, tags
-from lightning_smith.images.names import image_key
 from lightning_smith.images.proof import agent_volume
 from lightning_smith.images.prune import Bases, find_made, remove_made
 from lightning_smith.images.pull import image_at
+from lightning_smith.repositories.names import image_key
 
 pytestmark = pytest.mark.e2e
 

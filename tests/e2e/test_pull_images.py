@@ -16,13 +16,13 @@ import docker_image
 import pytest
 from local_registry import Fault, FaultyProxy, faulty_registry, push
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.images.known import KnownImage
-from lightning_smith.images.names import image_key
 from lightning_smith.images.pull import Pulled, Puller, PullSettings, StoppedError, image_at
 from lightning_smith.images.pull_progress import PullProgress
 from lightning_smith.images.registry import AbsentError, Registries, RegistryError
+from lightning_smith.repositories.names import image_key
 
 pytestmark = pytest.mark.e2e
 

@@ -22,14 +22,20 @@ import pytest
 import tiny_image
 from processes import processes
 
-from lightning_smith.errors import UserError
-from lightning_smith.images.git import git
-from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout import agent as agent_module
-from lightning_smith.rollout import grading as grading_module
-from lightning_smith.rollout import loop as loop_module
-from lightning_smith.rollout.agent import Agent, Request, Rollout, Stage, open_stage, run_rollout
-from lightning_smith.rollout.bwrap import (
+from lightning_smith.agent import loop as loop_module
+from lightning_smith.agent import rollout as agent_module
+from lightning_smith.agent.chat import ScriptedModel
+from lightning_smith.agent.loop import SUBMIT_COMMAND
+from lightning_smith.agent.rollout import Agent, Request, Rollout, Stage, open_stage, run_rollout
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import Ending, Outcome, RolloutRecord
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.git import git
+from lightning_smith.grading import grader as grading_module
+from lightning_smith.grading.grader import decide, run_tests
+from lightning_smith.repositories.local import LocalImage
+from lightning_smith.sandbox.bwrap import (
     Bwrap,
     Completed,
     Limit,
@@ -37,14 +43,8 @@ from lightning_smith.rollout.bwrap import (
     SandboxError,
     _kill_with_children,
 )
-from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.grading import decide, run_tests
-from lightning_smith.rollout.loop import SUBMIT_COMMAND
-from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
-from lightning_smith.rollout.scratch import Scratch, sweep
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
-from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.workspace import BwrapWorkspace, observation_text
+from lightning_smith.sandbox.scratch import Scratch, sweep
+from lightning_smith.sandbox.workspace import BwrapWorkspace, observation_text
 
 pytestmark = [
     pytest.mark.e2e,
@@ -157,7 +157,7 @@ subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 subprocess.run(["mount", "--rbind", "/", sys.argv[1]], check=True)
 os.chroot(sys.argv[1])
 os.chdir("/usr")
-from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.sandbox.bwrap import Bwrap
 sandbox = Bwrap.find()
 done = sandbox.run("id -u; ls -d /testbed", tree=Path("/usr/share/doc"), environment={}, timeout_s=60)
 print(done.output.split(), os.getcwd())
@@ -176,7 +176,7 @@ def test_in_a_chroot_too(tmp_path: Path) -> None:
 
 def test_a_killed_harness_takes_its_commands_along(stage: Stage, tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from lightning_smith.rollout.bwrap import Bwrap, find_bwrap\n"
+        "import sys; from pathlib import Path; from lightning_smith.sandbox.bwrap import Bwrap, find_bwrap\n"
         "Bwrap(find_bwrap()).run('sleep 3016', tree=Path(sys.argv[1]), environment={}, timeout_s=100)\n"
     )
     harness = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
@@ -245,7 +245,7 @@ def test_processes_are_limited(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: bool
 ) -> None:
     if not group:
-        monkeypatch.setattr("lightning_smith.rollout.cgroup._parent", lambda: None)
+        monkeypatch.setattr("lightning_smith.sandbox.cgroup._parent", lambda: None)
     sandbox = Bwrap(stage.room.sandbox.program, limits=ResourceLimits(processes=40))
     done = sandbox.run(f"python3 -c '{FORKS}'", tree=tmp_path, environment={}, timeout_s=60)
     assert done.limit is Limit.PROCESSES or int(done.output) < 40
@@ -266,7 +266,7 @@ def test_a_sandbox_that_cannot_start_says_so(tmp_path: Path) -> None:
 
 
 def test_scratch_folders_go_with_their_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lightning_smith.rollout.scratch.MEMORY", tmp_path)
+    monkeypatch.setattr("lightning_smith.sandbox.scratch.MEMORY", tmp_path)
     with Scratch() as scratch:
         assert scratch.parent == tmp_path and scratch.stat().st_mode & 0o777 == 0o700
         (tmp_path / f"lightning-smith-{os.getpid()}-1-older").mkdir()
@@ -274,7 +274,7 @@ def test_scratch_folders_go_with_their_process(tmp_path: Path, monkeypatch: pyte
         sweep(tmp_path)
         assert {path.name for path in tmp_path.iterdir()} == {scratch.name, "lightning-smith-notes"}
     assert not scratch.exists()
-    monkeypatch.setattr("lightning_smith.rollout.scratch.MEMORY_NEEDED_BYTES", 2**80)
+    monkeypatch.setattr("lightning_smith.sandbox.scratch.MEMORY_NEEDED_BYTES", 2**80)
     with Scratch(tmp_path / "on disk") as scratch:
         assert scratch.parent == tmp_path / "on disk"
 
@@ -565,7 +565,7 @@ HARNESSES_THAT_ARE_KILLED = """
 import os, signal, sys, time
 from pathlib import Path
 import psutil
-from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.sandbox.bwrap import Bwrap
 sandbox = Bwrap.find()
 children = {}
 for number in range(int(sys.argv[2])):

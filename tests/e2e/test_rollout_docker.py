@@ -18,25 +18,25 @@ import tiny_image
 import yaml
 from docker_daemon import Proxy, own_daemon
 
-from lightning_smith.errors import UserError
-from lightning_smith.evaluation.sandbox import SandboxExecutor
+from lightning_smith.agent.chat import ScriptedModel
+from lightning_smith.agent.loop import SUBMIT_COMMAND
+from lightning_smith.agent.rollout import Request, Stage, run_rollout
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.contracts.validation import Patch
+from lightning_smith.core.errors import UserError
+from lightning_smith.evaluation.executor import SandboxExecutor
+from lightning_smith.grading.plan import ImageTests
+from lightning_smith.grading.store import GradeStore
+from lightning_smith.grading.validate import BuggyTask, TaskRooms, validate_once
 from lightning_smith.images.daemon import LABEL, Daemon, connect
-from lightning_smith.images.miniature import Builder
-from lightning_smith.rollout import container as container_module
-from lightning_smith.rollout.agent import Request, Stage, run_rollout
-from lightning_smith.rollout.bwrap import SandboxError
-from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.container import ContainerRoom, ContainerWorkspace
-from lightning_smith.rollout.docker import DockerSandbox
-from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.kinds import open_room
-from lightning_smith.rollout.loop import SUBMIT_COMMAND
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.plan import ImageTests
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
-from lightning_smith.rollout.task import RolloutTask
-from lightning_smith.rollout.validate import BuggyTask, TaskRooms, validate_once
-from lightning_smith.tasks.validation import Patch
+from lightning_smith.miniature.docker_images import Builder
+from lightning_smith.sandbox import container as container_module
+from lightning_smith.sandbox.bwrap import SandboxError
+from lightning_smith.sandbox.container import ContainerRoom, ContainerWorkspace
+from lightning_smith.sandbox.docker import DockerSandbox
+from lightning_smith.sandbox.rooms import open_room
 
 pytestmark = [
     pytest.mark.e2e,

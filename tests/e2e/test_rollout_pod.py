@@ -10,9 +10,9 @@ import tiny_image
 from plain_pod import PlainPod, PlainPods
 
 from lightning_smith.images.daemon import Daemon
-from lightning_smith.rollout.bwrap import ResourceLimits, SandboxError
-from lightning_smith.rollout.container import ContainerWorkspace
-from lightning_smith.rollout.pod import GRADER, WORKBENCH
+from lightning_smith.sandbox.bwrap import ResourceLimits, SandboxError
+from lightning_smith.sandbox.container import ContainerWorkspace
+from lightning_smith.sandbox.pod import GRADER, WORKBENCH
 
 pytestmark = [
     pytest.mark.e2e,
@@ -73,10 +73,10 @@ def test_a_container_that_waits_ends_when_its_pod_does(daemon: Daemon, pods: Pla
 HARNESS = f"""
 import os
 from pathlib import Path
-from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.grading import decide, run_tests
-from lightning_smith.rollout.kinds import open_room
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.grading.store import GradeStore
+from lightning_smith.grading.grader import decide, run_tests
+from lightning_smith.sandbox.rooms import open_room
+from lightning_smith.contracts.task import RolloutTask
 
 task = RolloutTask.from_row({tiny_image.row()!r})
 room = open_room("pod", Path("/run/pod"))

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from lightning_smith.core.process import free_port
 from lightning_smith.gateway.client import Gateway
-from lightning_smith.process import free_port
 
 pytestmark = pytest.mark.e2e
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import tiny_image
 
-from lightning_smith.images.local import LocalImage
-from lightning_smith.images.sdist import EXECUTABLE, TreeFile
-from lightning_smith.rollout import bwrap as bwrap_module
-from lightning_smith.rollout.bwrap import Bwrap, Completed, Limit, ResourceLimits, SandboxError
-from lightning_smith.rollout.scratch import Scratch
-from lightning_smith.rollout.testtree import TestTree, open_test_tree
+from lightning_smith.repositories.local import LocalImage
+from lightning_smith.repositories.tree_files import EXECUTABLE, TreeFile
+from lightning_smith.sandbox import bwrap as bwrap_module
+from lightning_smith.sandbox.bwrap import Bwrap, Completed, Limit, ResourceLimits, SandboxError
+from lightning_smith.sandbox.scratch import Scratch
+from lightning_smith.sandbox.trees import TestTree, open_test_tree
 
 pytestmark = [pytest.mark.e2e, tiny_image.NEEDS_TESTBED]
 

@@ -12,19 +12,19 @@ import tiny_image
 import yaml
 from smith_image import CLAMP, LOW, MIRRORED, SLUG, SPAN, SmithTask
 
+from lightning_smith.agent.chat import ScriptedModel
+from lightning_smith.agent.loop import SUBMIT_COMMAND
+from lightning_smith.agent.rollout import Request, Stage, run_rollout
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord, count_disagreements
+from lightning_smith.contracts.task import Grade, RolloutTask
+from lightning_smith.core.paths import SMITH_PYTHON
+from lightning_smith.grading.grader import GraderError, decide, disagreement, run_tests
+from lightning_smith.grading.smith_client import SmithHarness
+from lightning_smith.grading.store import Check, GradeStore, TestRun
 from lightning_smith.images.daemon import Daemon
-from lightning_smith.paths import SMITH_PYTHON
-from lightning_smith.rollout.agent import Request, Stage, run_rollout
-from lightning_smith.rollout.chat import ScriptedModel
-from lightning_smith.rollout.container import ContainerWorkspace
-from lightning_smith.rollout.docker import DockerSandbox
-from lightning_smith.rollout.grades import Check, GradeStore, TestRun
-from lightning_smith.rollout.grading import GraderError, decide, disagreement, run_tests
-from lightning_smith.rollout.loop import SUBMIT_COMMAND
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord, count_disagreements
-from lightning_smith.rollout.smith import SmithHarness
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
-from lightning_smith.rollout.task import Grade, RolloutTask
+from lightning_smith.sandbox.container import ContainerWorkspace
+from lightning_smith.sandbox.docker import DockerSandbox
 
 pytestmark = [
     pytest.mark.e2e,

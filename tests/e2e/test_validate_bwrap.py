@@ -24,17 +24,16 @@ import tiny_image
 from outer_repository import InRepository
 from tiny_image import REPOSITORY, TESTBED_PYTHON
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_jsonl, sha256_file
-from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
-from lightning_smith.images.names import image_key
-from lightning_smith.images.revisions import Revisions
-from lightning_smith.rollout.grading import GraderError, decide
-from lightning_smith.rollout.kinds import BwrapRoom
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.plan import ImageTests, TestPlan
-from lightning_smith.rollout.task import Grade, RolloutTask
-from lightning_smith.rollout.validate import (
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import Grade, RolloutTask
+from lightning_smith.contracts.validation import Patch, ValidationLog, ValidationRecord, verdict, verdicts
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_jsonl, sha256_file
+from lightning_smith.funnel.filters import bug_in_tests
+from lightning_smith.funnel.filters.decisions import Decisions, read_decisions, write_decisions
+from lightning_smith.grading.grader import GraderError, decide
+from lightning_smith.grading.plan import ImageTests, TestPlan
+from lightning_smith.grading.validate import (
     BuggyTask,
     TaskRooms,
     buggy_tasks,
@@ -42,10 +41,11 @@ from lightning_smith.rollout.validate import (
     validate,
     validate_once,
 )
-from lightning_smith.tasks.columns import SCHEMA
-from lightning_smith.tasks.filters import bug_in_tests
-from lightning_smith.tasks.filters.decisions import Decisions, read_decisions, write_decisions
-from lightning_smith.tasks.validation import Patch, ValidationLog, ValidationRecord, verdict, verdicts
+from lightning_smith.miniature.repositories import ImageRecipe, TaskBranch, build_image
+from lightning_smith.release.columns import SCHEMA
+from lightning_smith.repositories.names import image_key
+from lightning_smith.repositories.revisions import Revisions
+from lightning_smith.sandbox.rooms import BwrapRoom
 
 pytestmark = [
     pytest.mark.e2e,
@@ -408,7 +408,7 @@ def test_patches_of_any_bytes_go_through_the_workspace(rooms: TaskRooms) -> None
 
 
 def _task(name: str) -> BuggyTask:
-    from lightning_smith.rollout.task import RolloutTask
+    from lightning_smith.contracts.task import RolloutTask
 
     return BuggyTask(RolloutTask.from_row(row(name)), row(name)["patch"].encode())
 
@@ -470,7 +470,7 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
 
 
 def test_a_workspace_that_this_version_lacks_is_named() -> None:
-    from lightning_smith.rollout.validate import validation_rooms
+    from lightning_smith.grading.validate import validation_rooms
 
     with pytest.raises(UserError, match=r"the workspace 'ship' is unknown: it is bwrap, docker or pod"):
         validation_rooms(

@@ -17,14 +17,14 @@ import psutil
 import pytest
 from tiny_workflow import Workflow
 
-from lightning_smith.files import read_jsonl
-from lightning_smith.rollout.trajectory import trajectory_path
-from lightning_smith.training.recipes import parse_recipe
+from lightning_smith.agent.trajectory import trajectory_path
+from lightning_smith.config.recipes import parse_recipe
+from lightning_smith.core.files import read_jsonl
 from lightning_smith.training.segments import task_order
 
 GATEWAY = "lightning_smith.gateway.server"
 CONTROLLER = "lightning_smith.gateway.runner"
-POLICY = "lightning_smith.mini.server"
+POLICY = "lightning_smith.miniature.policy.server"
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 

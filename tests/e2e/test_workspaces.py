@@ -17,12 +17,12 @@ import tiny_image
 from kinds import Kind
 from processes import processes
 
+from lightning_smith.grading.validate import reverse_command
 from lightning_smith.images.daemon import LABEL, Daemon
-from lightning_smith.images.local import LocalImage
-from lightning_smith.rollout.bwrap import Bwrap, ResourceLimits
-from lightning_smith.rollout.diff import DiffRefusedError, apply_diff
-from lightning_smith.rollout.validate import reverse_command
-from lightning_smith.rollout.workspace import BwrapWorkspace, Workspace
+from lightning_smith.repositories.local import LocalImage
+from lightning_smith.sandbox.bwrap import Bwrap, ResourceLimits
+from lightning_smith.sandbox.diff import DiffRefusedError, apply_diff
+from lightning_smith.sandbox.workspace import BwrapWorkspace, Workspace
 
 pytestmark = [
     pytest.mark.e2e,
@@ -208,14 +208,14 @@ def test_the_harness_ends_and_so_does_everything(kind: Kind, tmp_path: Path, dae
         pytest.skip("in test_rollout_bwrap.py")
     find = {
         "docker": "from lightning_smith.images.daemon import connect\n"
-        "from lightning_smith.rollout.docker import DockerSandbox\n"
+        "from lightning_smith.sandbox.docker import DockerSandbox\n"
         "sandbox = DockerSandbox.find(connect(), Path(sys.argv[1]))\n",
-        "pod": "from lightning_smith.rollout.pod import PodSandbox\n"
+        "pod": "from lightning_smith.sandbox.pod import PodSandbox\n"
         "sandbox = PodSandbox.find(Path(sys.argv[1]))\n",
     }
     script = (
         "import sys; from pathlib import Path\n"
-        "from lightning_smith.rollout.container import ContainerWorkspace\n"
+        "from lightning_smith.sandbox.container import ContainerWorkspace\n"
         f"{find[kind.name]}"
         "image = sandbox.prepare(sys.argv[2])\n"
         "workspace = ContainerWorkspace(sandbox, image, sys.argv[3], Path(sys.argv[4]))\n"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.files import sha256_file
-from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
-from lightning_smith.images.names import image_key
+from lightning_smith.core.files import sha256_file
+from lightning_smith.miniature.repositories import ImageRecipe, TaskBranch, build_image
+from lightning_smith.repositories.names import image_key
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TESTBED_PYTHON = REPOSITORY / "envs/testbed/.venv/bin/python"

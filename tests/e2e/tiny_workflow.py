@@ -12,8 +12,8 @@ import psutil
 import pytest
 from checkout import copy_checkout
 
-from lightning_smith.environments import create
-from lightning_smith.files import write_json
+from lightning_smith.core.files import write_json
+from lightning_smith.workflow.environments import create
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ("mini", "eval", "testbed")

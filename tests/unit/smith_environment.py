@@ -18,8 +18,8 @@ needs_smith = pytest.mark.skipif(
 
 _PROGRAM = """
 import json, sys
-from lightning_smith.tasks.filters.gradable import OddIds
-from lightning_smith.tasks.smith_profiles import SmithProfiles
+from lightning_smith.funnel.filters.gradable import OddIds
+from lightning_smith.grading.smith_profiles import SmithProfiles
 source = SmithProfiles()
 odd = OddIds(source)
 for line in sys.stdin:

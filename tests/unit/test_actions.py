@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.actions import Action, FormatError, parse_action
-from lightning_smith.rollout.shell import ShellText
+from lightning_smith.agent.actions import Action, FormatError, parse_action
+from lightning_smith.agent.shell import ShellText
 
 COMMANDS = {
     "prose before": ("I will look.\n```bash\nls\n```", "ls"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.rollout.altered import Altered, alter, functions_in
+from lightning_smith.grading.altered import Altered, alter, functions_in
 
 RIGHT = '''\
 """Doc."""

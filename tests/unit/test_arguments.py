@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.arguments import number, whole
+from lightning_smith.core.arguments import number, whole
 from scripts import probe
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.rollout.audit import Audit
+from lightning_smith.grading.audit import Audit
 
 KEYS = [f"{number:064x}" for number in range(2000)]
 

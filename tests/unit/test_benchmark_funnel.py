@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightning_smith.files import sha256_file
-from lightning_smith.images.branches import LocalBranches, read_branches
-from lightning_smith.tasks.columns import iter_batches
-from lightning_smith.tasks.patches import edited_files
-from lightning_smith.tasks.release_counts import count_release
+from lightning_smith.core.files import sha256_file
+from lightning_smith.funnel.release_counts import count_release
+from lightning_smith.release.columns import iter_batches
+from lightning_smith.release.patches import edited_files
+from lightning_smith.repositories.branches import LocalBranches, read_branches
 
 ROOT = Path(__file__).parents[2]
 ROWS = 1_500

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.process import free_port
 from lightning_smith.gateway.client import Gateway, UnknownRolloutError
-from lightning_smith.process import free_port
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 from swe_smith_rows import make_row, write_shard
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_jsonl, write_jsonl
-from lightning_smith.images.needed import needed
-from lightning_smith.tasks.columns import (
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_jsonl, write_jsonl
+from lightning_smith.release.columns import (
     SCHEMA,
     Task,
     check_schema,
@@ -24,6 +23,7 @@ from lightning_smith.tasks.columns import (
     read_tasks,
     write_parquet,
 )
+from lightning_smith.release.image_lists import needed
 
 UNICODE_ROWS = Path(__file__).parent.parent / "data" / "unicode_line_ends.jsonl"
 STRINGS = pa.list_(pa.string())

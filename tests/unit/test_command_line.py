@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.command_line import config_values, refuse_command_line
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
+from lightning_smith.workflow.command_line import config_values, refuse_command_line
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from lightning_smith.core.files import read_json
 from lightning_smith.evaluation.counts import read_evaluation
-from lightning_smith.files import read_json
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "results/mini-long"

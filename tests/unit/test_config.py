@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lightning_smith.config import check_schema
-from lightning_smith.errors import UserError
+from lightning_smith.config.checks import check_schema
+from lightning_smith.core.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.evaluation.contamination import edits, find_overlaps, overlapping_tasks, real_repository
+from lightning_smith.contracts.task import Grade
+from lightning_smith.funnel.filters import bug_in_tests, overlap
+from lightning_smith.funnel.overlap import edits, find_overlaps, overlapping_tasks, real_repository
 from lightning_smith.probe.split import changes
-from lightning_smith.rollout.diff import choose_parts
-from lightning_smith.rollout.task import Grade
-from lightning_smith.tasks.filters import bug_in_tests, overlap
-from lightning_smith.tasks.patches import UnreadablePatchError, edited_files, split_diff
+from lightning_smith.release.patches import UnreadablePatchError, edited_files, split_diff
+from lightning_smith.sandbox.diff import choose_parts
 
 
 def patch(*paths: str, old: str | None = None) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import write_json
 from lightning_smith.evaluation.counts import (
     Category,
     Verdict,
@@ -20,8 +22,6 @@ from lightning_smith.evaluation.counts import (
     suspicious,
     write_verdicts,
 )
-from lightning_smith.files import write_json
-from lightning_smith.rollout.outcome import Outcome
 
 
 def verdict(instance_id: str, category: str, outcome: str | None, sample: int = 0, **more) -> Verdict:

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import write_jsonl
-from lightning_smith.images.sdist import REGULAR, SYMLINK, TreeFile
-from lightning_smith.mini import conversation as talk
-from lightning_smith.mini.conversation import Edit, EditTask
-from lightning_smith.mini.demonstrations import (
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import write_jsonl
+from lightning_smith.miniature.policy import conversation as talk
+from lightning_smith.miniature.policy.conversation import Edit, EditTask
+from lightning_smith.miniature.policy.demonstrations import (
     MAX_SITES_PER_FUNCTION,
     Demonstrations,
     Site,
@@ -29,7 +28,8 @@ from lightning_smith.mini.demonstrations import (
     python_files,
     whole_conversation,
 )
-from lightning_smith.tasks.miniature.table import Source, load_sources
+from lightning_smith.miniature.tasks.table import Source, load_sources
+from lightning_smith.repositories.tree_files import REGULAR, SYMLINK, TreeFile
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,17 +7,11 @@ from pathlib import Path
 import pytest
 from swe_smith_rows import load_script
 
-from lightning_smith.errors import UserError
-from lightning_smith.evaluation.contamination import (
-    HEADER,
-    Edits,
-    find_overlaps,
-    read_overlaps,
-    write_overlaps,
-)
+from lightning_smith.core.errors import UserError
+from lightning_smith.funnel.describe import DataFile, describe_data
+from lightning_smith.funnel.ledger import FunnelRow, write_funnel
+from lightning_smith.funnel.overlap import HEADER, Edits, find_overlaps, read_overlaps, write_overlaps
 from lightning_smith.report.data_table import render_data_table
-from lightning_smith.tasks.describe import DataFile, describe_data
-from lightning_smith.tasks.funnel import FunnelRow, write_funnel
 
 COUNTS = {"rows": 59136, "empty_statements": 18033, "images": 222, "repositories": 222}
 

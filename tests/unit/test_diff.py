@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.images.git import git
-from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.diff import (
+from lightning_smith.core.git import git
+from lightning_smith.release.patches import split_diff
+from lightning_smith.sandbox.bwrap import Bwrap
+from lightning_smith.sandbox.diff import (
     DiffRefusedError,
     LocalChanges,
     apply_diff,
@@ -20,7 +21,6 @@ from lightning_smith.rollout.diff import (
     take_diff,
     write_diff,
 )
-from lightning_smith.tasks.patches import split_diff
 
 FILES: dict[str, bytes] = {
     "pkg/core.py": b"def f():\n    return 1\n",

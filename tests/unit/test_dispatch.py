@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.core.errors import UserError
 from lightning_smith.gateway import dispatch as module
 from lightning_smith.gateway.client import Gateway, TerminalPage
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
-from lightning_smith.rollout.outcome import Outcome
 
 Answer = tuple[str, dict[str, Any] | None]
 """State in which a rollout ends, and the data of its outcome event."""

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from swe_smith_rows import load_script, make_row, write_shard
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import sha256_file
-from lightning_smith.tasks.columns import sha256_sums
-from lightning_smith.tasks.download import FolderSource
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import sha256_file
+from lightning_smith.release.columns import sha256_sums
+from lightning_smith.release.download import FolderSource
 
 NAME = "data/train-00004-of-00011.parquet"
 

@@ -16,7 +16,7 @@ from lightning_smith.probe.draw import Draw, seeded_order
 from lightning_smith.probe.run import draw_tasks, probe_requests
 from lightning_smith.probe.select import Difficulty, ProbedTask, select
 from lightning_smith.probe.split import Split, split
-from lightning_smith.tasks.evaluation_set import choose_tasks
+from lightning_smith.release.evaluation_set import choose_tasks
 from lightning_smith.training.segments import step_requests, task_order
 
 SEEDS = range(12)

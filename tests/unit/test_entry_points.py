@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from lightning_smith import entry_points
+from lightning_smith.core import entry_points
 
 NAMES = [name for name in vars(entry_points) if name.isupper() and name != "IN_IMAGES"]
 

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.rollout import executor
-from lightning_smith.rollout.executor import Frames, HeadAndTail
+from lightning_smith.sandbox import executor
+from lightning_smith.sandbox.executor import Frames, HeadAndTail
 
 SOURCE = Path(executor.__file__)
 LIMITS = {"memory_mb": 4096, "file_mb": 64, "min_free_mb": 1, "min_free_files": 1}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.training.checkpoint import write_checkpoint
 from lightning_smith.training.export import (
     HeadFacts,
@@ -55,7 +55,7 @@ def run(tmp_path: Path) -> tuple[Path, Path]:
     pytest.importorskip("transformers")
     import tiny_policy
 
-    from lightning_smith.mini.policy import load_policy
+    from lightning_smith.miniature.policy.model import load_policy
 
     torch.set_num_threads(1)
     start = tiny_policy.write(tmp_path / "start", "moe")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import write_json
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import write_json
+from lightning_smith.funnel.ledger import FilterTotal
 from lightning_smith.report.figures import (
     draw_funnel,
     draw_rewards,
@@ -19,7 +20,6 @@ from lightning_smith.report.figures import (
     smoothing_window,
     trailing_mean,
 )
-from lightning_smith.tasks.funnel import FilterTotal
 
 FUNNEL = (
     "filter\tkept\tdropped\treason\nrelease\t640\t0\t\nstatement\t520\t120\tempty\nbranch\t505\t15\tabsent\n"

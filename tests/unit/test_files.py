@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import (
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import (
     append_jsonl,
     cut_torn_line,
     hash_json,

@@ -15,13 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from swe_smith_rows import IMAGE, load_script, make_row, write_shard
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_jsonl
-from lightning_smith.rollout.task import Grade
-from lightning_smith.tasks.columns import SCHEMA, read_tasks
-from lightning_smith.tasks.filters import branch, bug_in_tests, fail_to_pass, overlap, statement, test_count
-from lightning_smith.tasks.filters.decisions import Decisions, decide, read_decisions, write_decisions
-from lightning_smith.tasks.funnel import (
+from lightning_smith.contracts.task import Grade
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_jsonl
+from lightning_smith.funnel.filters import branch, bug_in_tests, fail_to_pass, overlap, statement, test_count
+from lightning_smith.funnel.filters.decisions import Decisions, decide, read_decisions, write_decisions
+from lightning_smith.funnel.ledger import (
     FilterTotal,
     FunnelRow,
     funnel_rows,
@@ -31,7 +30,8 @@ from lightning_smith.tasks.funnel import (
     write_candidates,
     write_funnel,
 )
-from lightning_smith.tasks.release_counts import count_release
+from lightning_smith.funnel.release_counts import count_release
+from lightning_smith.release.columns import SCHEMA, read_tasks
 
 PUBLISHED = (statement.NAME, branch.NAME, test_count.NAME)
 GRADABLE = (fail_to_pass.NAME, bug_in_tests.NAME)

@@ -15,21 +15,28 @@ from hypothesis import strategies as st
 from smith_environment import ROOT, SMITH, needs_smith
 from swe_smith_rows import IMAGE, load_script, make_row, write_shard
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, read_jsonl
-from lightning_smith.tasks.columns import SCHEMA
-from lightning_smith.tasks.filters import gradable
-from lightning_smith.tasks.filters.decisions import Decisions, decide, read_decisions, write_decisions
-from lightning_smith.tasks.filters.gradable import Judgement, OddIds, judge, reasons, special_ids
-from lightning_smith.tasks.funnel import funnel_rows, release_ids
-from lightning_smith.tasks.log_lines import OWN_FORMS, PLAIN_ID, STATUS_WORDS, odd_reason, read_own, shadowing
-from lightning_smith.tasks.profiles import (
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, read_jsonl
+from lightning_smith.funnel.filters import gradable
+from lightning_smith.funnel.filters.decisions import Decisions, decide, read_decisions, write_decisions
+from lightning_smith.funnel.filters.gradable import Judgement, OddIds, judge, reasons, special_ids
+from lightning_smith.funnel.ledger import funnel_rows, release_ids
+from lightning_smith.grading.log_lines import (
+    OWN_FORMS,
+    PLAIN_ID,
+    STATUS_WORDS,
+    odd_reason,
+    read_own,
+    shadowing,
+)
+from lightning_smith.grading.profiles import (
     Profile,
     profile_source,
     read_profiles,
     release_repositories,
     write_profiles,
 )
+from lightning_smith.release.columns import SCHEMA
 
 REPO = "swesmith/acme__widget.0badcafe"
 PROFILE = Profile(REPO, IMAGE, "python", "pytest", "pytest {files}", "own", OWN_FORMS)

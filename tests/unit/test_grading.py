@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.rollout.canary import Canary, Reading, official_output, official_returncode
-from lightning_smith.rollout.grades import GradeStore, TestRun
-from lightning_smith.rollout.grading import decide
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.protection import Protection
-from lightning_smith.rollout.statuses import read_statuses
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.grading.canary import Canary, Reading, official_output, official_returncode
+from lightning_smith.grading.grader import decide
+from lightning_smith.grading.protection import Protection
+from lightning_smith.grading.statuses import read_statuses
+from lightning_smith.grading.store import GradeStore, TestRun
 
 COLOURED = (
     b"+ : '>>>>> Start Test Output'\n"

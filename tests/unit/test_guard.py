@@ -12,11 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.files import read_jsonl
-from lightning_smith.mini.conversation import SUBMIT_COMMAND, candidate_edits, sed_command, view_command
-from lightning_smith.paths import REPOSITORY
-from lightning_smith.rollout.guard import SENTENCES, Decision, Kind, inspect
-from lightning_smith.rollout.invocations import read_script
+from lightning_smith.agent.guard import SENTENCES, Decision, Kind, inspect
+from lightning_smith.agent.invocations import read_script
+from lightning_smith.core.files import read_jsonl
+from lightning_smith.core.paths import REPOSITORY
+from lightning_smith.miniature.policy.conversation import (
+    SUBMIT_COMMAND,
+    candidate_edits,
+    sed_command,
+    view_command,
+)
 
 COMMANDS = Path(__file__).parents[1] / "data/commands.jsonl"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
 from lightning_smith.evaluation.counts import Category, count_categories
 from lightning_smith.evaluation.harness import NOT_RUN, PATCH_FAILED, TIMED_OUT, Answer, Graded, make_verdicts
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 
 KEYS = ("resolved_ids", "unresolved_ids", "empty_patch_ids", "error_ids", "incomplete_ids")
 

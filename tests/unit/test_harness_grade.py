@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from test_harness_official import FAILED, FIX, PASSED, Scripted, ran, task
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Ending, Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, sha256_file, write_json, write_jsonl
 from lightning_smith.evaluation.counts import read_evaluation
 from lightning_smith.evaluation.grade import GradeSettings, control, grade, planned_tasks, read_run
 from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
 from lightning_smith.evaluation.predictions import Prediction, write_predictions
-from lightning_smith.files import read_json, sha256_file, write_json, write_jsonl
-from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
 
 pytest.importorskip("swebench", reason="needs envs/eval")
 pytestmark = [pytest.mark.e2e, pytest.mark.swebench]

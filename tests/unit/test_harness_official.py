@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.core.errors import UserError
 from lightning_smith.evaluation.counts import count_categories
 from lightning_smith.evaluation.harness import (
     NOT_RUN,
@@ -27,7 +28,6 @@ from lightning_smith.evaluation.harness import (
     open_run,
 )
 from lightning_smith.evaluation.predictions import Prediction
-from lightning_smith.rollout.outcome import Outcome
 
 pytest.importorskip("swebench", reason="needs envs/eval")
 pytestmark = [pytest.mark.e2e, pytest.mark.swebench]

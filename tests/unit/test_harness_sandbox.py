@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from outer_repository import InRepository
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.core.errors import UserError
+from lightning_smith.evaluation.executor import SandboxExecutor
 from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
-from lightning_smith.evaluation.sandbox import SandboxExecutor
-from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.grades import GradeStore
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.grading.store import GradeStore
+from lightning_smith.sandbox.bwrap import Bwrap
 
 pytestmark = pytest.mark.e2e
 

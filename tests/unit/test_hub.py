@@ -22,11 +22,11 @@ import pytest
 from hub_server import COMMIT, Fault, HubServer
 from swe_smith_rows import make_row, write_shard
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, sha256_file
-from lightning_smith.process import free_port
-from lightning_smith.tasks import download
-from lightning_smith.tasks.shard_table import HEADER, read_table
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, sha256_file
+from lightning_smith.core.process import free_port
+from lightning_smith.release import download
+from lightning_smith.release.pins import HEADER, read_table
 
 ROOT = Path(__file__).parents[2]
 NAME, OTHER, BIG = (f"data/train-{shard:05d}-of-00011.parquet" for shard in (4, 5, 6))

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.images.branches import LocalBranches, read_branches, write_branches
-from lightning_smith.images.build import ImageRecipe, TaskBranch, build_image
-from lightning_smith.images.catalogue import ImageCatalogue, image_files
-from lightning_smith.images.git import git
-from lightning_smith.images.local import LocalImage, branch_heads
-from lightning_smith.images.sdist import read_sdist
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.git import git
+from lightning_smith.miniature.repositories import ImageRecipe, TaskBranch, build_image
+from lightning_smith.repositories.branches import LocalBranches, read_branches, write_branches
+from lightning_smith.repositories.catalogue import ImageCatalogue, image_files
+from lightning_smith.repositories.local import LocalImage, branch_heads
+from lightning_smith.repositories.tree_files import read_sdist
 
 NAME = "swesmith/swesmith.x86_64.pypi_1776_widget.0badcafe"
 KEY = "swesmith.x86_64.pypi_1776_widget.0badcafe"
@@ -59,7 +59,7 @@ def make_sdist(path: Path, files: dict[str, tuple[bytes, int]], links: dict[str,
 
 
 def recipe(sdist: Path, **changes: object) -> ImageRecipe:
-    from lightning_smith.files import sha256_file
+    from lightning_smith.core.files import sha256_file
 
     branches = (
         TaskBranch(

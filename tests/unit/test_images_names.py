@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.layer import AgentLayer
 from lightning_smith.images.layered import tags
-from lightning_smith.images.names import (
+from lightning_smith.repositories.names import (
     ImageRef,
     add_name,
     any_spelling,

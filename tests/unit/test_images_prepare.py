@@ -14,20 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lightning_smith.entry_points import IN_IMAGES
-from lightning_smith.errors import UserError
-from lightning_smith.files import write_json
+from lightning_smith.core.entry_points import IN_IMAGES
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import write_json
+from lightning_smith.core.git import git
 from lightning_smith.images import probe_inside
 from lightning_smith.images.daemon import DockerError
-from lightning_smith.images.git import git
 from lightning_smith.images.known import KnownImage
 from lightning_smith.images.layer import harness_files
-from lightning_smith.images.needed import names_text, needed, read_names
 from lightning_smith.images.preflight import Plan, plan_pulls, read_planned, write_plan
 from lightning_smith.images.prepare import known_rows, prepare_all, read_manifest
 from lightning_smith.images.proof import refuse_changes
 from lightning_smith.images.registry import RemoteImage
 from lightning_smith.images.state import ImageStates, failures_text
+from lightning_smith.release.image_lists import names_text, needed, read_names
 
 A, B = "swebench/swesmith.x86_64.a_1776_b.c", "swebench/sweb.eval.x86_64.d_1776_e-1:latest"
 DIGEST = "sha256:" + "a" * 64
@@ -170,10 +170,9 @@ def test_the_harness_needs_nothing_that_the_layer_has_not() -> None:
     """What goes into images has the pod's kind of workspace, and imports what envs/agent locks and nothing else."""
     files = harness_files()
     assert {f"{module.replace('.', '/')}.py" for module in IN_IMAGES} <= set(files)
-    assert {f"lightning_smith/rollout/{name}.py" for name in ("pod", "container", "loop", "chat")} <= set(
-        files
-    )
-    assert not any(name.startswith(("lightning_smith/training", "lightning_smith/mini")) for name in files)
+    names = ("sandbox/pod", "sandbox/container", "agent/loop", "agent/chat")
+    assert {f"lightning_smith/{name}.py" for name in names} <= set(files)
+    assert not any(name.startswith(("lightning_smith/training", "lightning_smith/miniature")) for name in files)
     lock = tomllib.loads((Path(__file__).parents[2] / "envs/agent/uv.lock").read_text())
     locked = {package["name"].replace("-", "_") for package in lock["package"]}
     for name, source in files.items():

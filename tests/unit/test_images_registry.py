@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.images.insecure import InsecureHosts
 from lightning_smith.images.known import KnownImage, read_known
 from lightning_smith.images.registry import (

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.rollout.bwrap import Completed
-from lightning_smith.rollout.canary import Canary
-from lightning_smith.rollout.grades import TestRun
-from lightning_smith.rollout.grading import decide, judge
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.plan import PROFILE_OPTIONS, TEST_OPTIONS, TestPlan
-from lightning_smith.rollout.statuses import read_statuses, read_unittest
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.grading.canary import Canary
+from lightning_smith.grading.grader import decide, judge
+from lightning_smith.grading.plan import PROFILE_OPTIONS, TEST_OPTIONS, TestPlan
+from lightning_smith.grading.statuses import read_statuses, read_unittest
+from lightning_smith.grading.store import TestRun
+from lightning_smith.sandbox.bwrap import Completed
 
 LOGS = Path(__file__).parents[1] / "data/subtests"
 """Of pytest 9, and of pytest 8 with pytest-subtests 0.14.2; `only`: of two of the tests."""

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from smith_environment import ROOT, SmithProcess, needs_smith
 
-from lightning_smith.rollout.statuses import PASSING, read_statuses
-from lightning_smith.tasks.log_lines import (
+from lightning_smith.grading.log_lines import (
     LINE_FORMS,
     OWN_FORMS,
     PLAIN_ID,
@@ -26,6 +25,7 @@ from lightning_smith.tasks.log_lines import (
     readable_forms,
     shadowing,
 )
+from lightning_smith.grading.statuses import PASSING, read_statuses
 
 DATA = Path(__file__).parents[1] / "data" / "swe_smith"
 

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lightning_smith.errors import UserError
-from lightning_smith.mini import conversation
-from lightning_smith.paths import REPOSITORY
-from lightning_smith.rollout.chat import (
+from lightning_smith.agent.chat import (
     RETRY_WAITS_S,
     ChatModel,
     ContextOverflowError,
@@ -26,12 +23,15 @@ from lightning_smith.rollout.chat import (
     Reply,
     ScriptedModel,
 )
-from lightning_smith.rollout.guard import SENTENCES, Kind
-from lightning_smith.rollout.loop import SUBMIT_COMMAND, Episode, run_episode
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.rollout.stage import AgentSettings, StageSettings
-from lightning_smith.rollout.task import RolloutTask, TaskFile
-from lightning_smith.rollout.workspace import Observation, observation_text
+from lightning_smith.agent.guard import SENTENCES, Kind
+from lightning_smith.agent.loop import SUBMIT_COMMAND, Episode, run_episode
+from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.task import RolloutTask, TaskFile
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.paths import REPOSITORY
+from lightning_smith.miniature.policy import conversation
+from lightning_smith.sandbox.workspace import Observation, observation_text
 
 SETTINGS: dict[str, Any] = {
     "max_turns": 4,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.rollout.machine_view import TESTBED, proc_files, system_mounts
+from lightning_smith.core.errors import UserError
+from lightning_smith.sandbox.machine_view import TESTBED, proc_files, system_mounts
 
 DEBIAN = (
     *(

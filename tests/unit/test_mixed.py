@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.mixed import VARIANTS, MixedPlan, Reference, Results, function_of, name_of
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.grading.assignments import VARIANTS, MixedPlan, Reference, Results, function_of, name_of
 
 
 @pytest.mark.parametrize(

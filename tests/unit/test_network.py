@@ -12,12 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import tiny_policy  # noqa: E402
+import tiny_policy
 
-from lightning_smith.errors import UserError  # noqa: E402
-from lightning_smith.mini.network import WIDE_TOKENS, Network  # noqa: E402
-from lightning_smith.mini.policy import load_policy  # noqa: E402
-from lightning_smith.mini.text import ChatText  # noqa: E402
+from lightning_smith.core.errors import UserError
+from lightning_smith.miniature.policy.model import load_policy
+from lightning_smith.miniature.policy.network import WIDE_TOKENS, Network
+from lightning_smith.miniature.policy.text import ChatText
 
 pytestmark = pytest.mark.torch
 

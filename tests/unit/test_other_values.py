@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.other_values import SourceFile, Values
+from lightning_smith.grading.other_values import SourceFile, Values
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = st.one_of(

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.errors import UserError
-from lightning_smith.rollout.outcome import (
+from lightning_smith.contracts.outcome import (
     INVALID_OUTCOMES,
     UNSUBMITTED,
     Ending,
@@ -19,6 +18,7 @@ from lightning_smith.rollout.outcome import (
     reward_of,
     rollout_seed,
 )
+from lightning_smith.core.errors import UserError
 
 
 def record(**changes: object) -> RolloutRecord:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.evaluation.paired import (
     GradedRun,
     Interval,

@@ -24,11 +24,11 @@ from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.rollout_corr_helper import apply_bypass_mode
 from verl.workers.config import ActorConfig
 
-from lightning_smith.mini.server import encode_routes
-from lightning_smith.mini.trainer import clipped_tokens, policy_loss
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.config.recipes import LengthPenalty, parse_recipe
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.miniature.policy.server import encode_routes
+from lightning_smith.miniature.policy.trainer import clipped_tokens, policy_loss
 from lightning_smith.training.advantages import group_advantages, step_advantages
-from lightning_smith.training.recipes import LengthPenalty, parse_recipe
 from lightning_smith.training.rewards import group_rewards
 from lightning_smith.training.trajectories import RouteShape, build_trajectory
 

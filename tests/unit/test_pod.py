@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from swe_smith_rows import make_row
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import write_json, write_jsonl
-from lightning_smith.rollout import pod_tasks
-from lightning_smith.rollout.bwrap import SandboxError
-from lightning_smith.rollout.kinds import open_room
-from lightning_smith.rollout.pod import GRADER, SOCKET, WORKBENCH, PodImage, PodSandbox
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import write_json, write_jsonl
+from lightning_smith.grading import pod_tasks
+from lightning_smith.sandbox.bwrap import SandboxError
+from lightning_smith.sandbox.pod import GRADER, SOCKET, WORKBENCH, PodImage, PodSandbox
+from lightning_smith.sandbox.rooms import open_room
 
 IMAGE = "swesmith/swesmith.x86_64.pypi_1776_widget.0badcafe"
 
@@ -129,5 +129,5 @@ def test_a_socket_that_the_harness_may_not_use(folder: Path, tmp_path: Path) -> 
 
 def test_a_pod_needs_no_docker() -> None:
     """The harness in an image has no client of a daemon."""
-    script = "import sys; sys.modules['docker'] = None; from lightning_smith.rollout import kinds, pod"
+    script = "import sys; sys.modules['docker'] = None; from lightning_smith.sandbox import pod, rooms"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -12,10 +12,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from lightning_smith.errors import UserError  # noqa: E402
-from lightning_smith.files import read_json, sha256_file, write_jsonl  # noqa: E402
-from lightning_smith.mini import upcycle, warm_start  # noqa: E402
-from lightning_smith.mini.conversation import (  # noqa: E402
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, sha256_file, write_jsonl
+from lightning_smith.miniature.policy import upcycle, warm_start
+from lightning_smith.miniature.policy.conversation import (
     SPECIAL_TOKENS,
     SUBMIT_COMMAND,
     Edit,
@@ -24,8 +24,8 @@ from lightning_smith.mini.conversation import (  # noqa: E402
     render_reply,
     submit_prompt,
 )
-from lightning_smith.mini.demonstrations import Demonstrations, find_sites, whole_conversation  # noqa: E402
-from lightning_smith.mini.policy import (  # noqa: E402
+from lightning_smith.miniature.policy.demonstrations import Demonstrations, find_sites, whole_conversation
+from lightning_smith.miniature.policy.model import (
     build_model,
     count_parameters,
     encode,
@@ -33,9 +33,9 @@ from lightning_smith.mini.policy import (  # noqa: E402
     save_policy,
     train_tokenizer,
 )
-from lightning_smith.mini.sampling import Sampler  # noqa: E402
-from lightning_smith.mini.scoring import exact_repairs  # noqa: E402
-from lightning_smith.mini.warm_start import DENSE_STAGES, MOE_STAGES, Stage, WarmStart  # noqa: E402
+from lightning_smith.miniature.policy.sampling import Sampler
+from lightning_smith.miniature.policy.scoring import exact_repairs
+from lightning_smith.miniature.policy.warm_start import DENSE_STAGES, MOE_STAGES, Stage, WarmStart
 
 pytestmark = pytest.mark.torch
 

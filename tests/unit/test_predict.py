@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, read_jsonl
 from lightning_smith.evaluation import predict as module
 from lightning_smith.evaluation.predict import (
     Patches,
@@ -21,11 +23,9 @@ from lightning_smith.evaluation.predict import (
     predict,
 )
 from lightning_smith.evaluation.predictions import read_predictions
-from lightning_smith.files import read_json, read_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
-from lightning_smith.tasks.evaluation_set import TASK_COLUMNS
+from lightning_smith.release.evaluation_set import TASK_COLUMNS
 
 AGENT = {
     "max_turns": 4,
@@ -95,7 +95,7 @@ class Services:
         self.asked: list[tuple[str, int]] = []
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        from lightning_smith.gateway import stage
+        from lightning_smith.gateway import logged_run as stage
 
         monkeypatch.setattr(stage, "dispatch", self.dispatch)
         monkeypatch.setattr(module, "_stack", lambda *_: self)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.evaluation.predictions import (
     Prediction,
     predictions_hash,
     read_predictions,
     write_predictions,
 )
-from lightning_smith.tasks.evaluation_set import TASK_COLUMNS, choose_tasks, read_tasks
+from lightning_smith.release.evaluation_set import TASK_COLUMNS, choose_tasks, read_tasks
 
 # A hunk that ends in two blank context lines: stripped, git calls it corrupt.
 BLANK_END = (

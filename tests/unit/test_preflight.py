@@ -13,12 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-from lightning_smith import machines
-from lightning_smith.backends import AVAILABLE, USED_BY, refuse_missing, refuse_unlike
-from lightning_smith.config import active_recipes, check_references, check_schema, recipe_settings
-from lightning_smith.errors import UserError
-from lightning_smith.runlock import RunLock
-from lightning_smith.training.recipes import RolloutCorrection, parse_recipe
+from lightning_smith.config.backends import AVAILABLE, USED_BY, refuse_missing, refuse_unlike
+from lightning_smith.config.checks import (
+    active_recipes,
+    check_references,
+    check_schema,
+    recipe_settings,
+)
+from lightning_smith.config.recipes import RolloutCorrection, parse_recipe
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.run_lock import RunLock
+from lightning_smith.workflow import machines
 
 ROOT = Path(__file__).parents[2]
 SCHEMA = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
@@ -250,7 +255,7 @@ def test_the_miniature_uses_only_backends_that_exist() -> None:
 
 def test_a_second_run_in_the_folder_is_refused_by_process_id(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from lightning_smith.runlock import RunLock; lock = RunLock(sys.argv[1]);"
+        "import sys, time; from lightning_smith.core.run_lock import RunLock; lock = RunLock(sys.argv[1]);"
         "print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)

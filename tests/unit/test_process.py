@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.process import (
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.process import (
     Service,
     free_port,
     is_running,
@@ -94,7 +94,7 @@ def test_service_dies_with_a_killed_parent(tmp_path: Path) -> None:
         """
         import sys, time
         from pathlib import Path
-        from lightning_smith.process import Service
+        from lightning_smith.core.process import Service
         print(Service("demo", ["sleep", "60"], log=Path(sys.argv[1])).pid, flush=True)
         time.sleep(60)
         """,
@@ -139,7 +139,7 @@ def test_recycled_pid_is_not_the_process() -> None:
 
 WRITER = """
 import pathlib, sys
-from lightning_smith.errors import run_script
+from lightning_smith.core.errors import run_script
 run_script(lambda: pathlib.Path(sys.argv[1]).write_text("x"))
 """
 
@@ -155,8 +155,8 @@ def test_a_path_that_cannot_be_used_is_one_sentence(tmp_path: Path, below: str, 
 
 LOCKER = """
 import sys, time
-from lightning_smith.errors import run_script
-from lightning_smith.process import stage_lock
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.process import stage_lock
 def main():
     with stage_lock(sys.argv[1], "probe", wait_s=float(sys.argv[2])):
         print("held", flush=True)
@@ -191,8 +191,8 @@ def test_stage_lock_waits_for_a_run_that_ends(tmp_path: Path) -> None:
 
 WORKER = """
 import os, sys, time
-from lightning_smith.errors import run_script
-from lightning_smith.process import exit_when_orphaned
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.process import exit_when_orphaned
 def main():
     watch = exit_when_orphaned()
     try:

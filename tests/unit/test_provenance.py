@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.files import read_json
-from lightning_smith.provenance import code_version, version_of, write_manifest
+from lightning_smith.core.files import read_json
+from lightning_smith.core.provenance import code_version, version_of, write_manifest
 
 ROOT = Path(__file__).parents[2]
 UNKNOWN = {"commit": None, "dirty": None}

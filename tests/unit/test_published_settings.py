@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from lightning_smith.config import active_recipes
-from lightning_smith.training.recipes import VERL_NAMES
+from lightning_smith.config.checks import active_recipes
+from lightning_smith.config.recipes import VERL_NAMES
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "config.yaml").read_text()

@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from swe_smith_rows import make_row, write_shard
 
-from lightning_smith.errors import UserError
-from lightning_smith.evaluation.contamination import edits, find_overlaps, real_repository
-from lightning_smith.images.needed import needed
-from lightning_smith.rollout.task import Grade
-from lightning_smith.tasks.columns import SCHEMA, check_schema, read_tasks
-from lightning_smith.tasks.filters import branch, bug_in_tests, overlap, statement, test_count
-from lightning_smith.tasks.filters.decisions import decide
-from lightning_smith.tasks.patches import edited_files
-from lightning_smith.tasks.release_counts import count_release
+from lightning_smith.contracts.task import Grade
+from lightning_smith.core.errors import UserError
+from lightning_smith.funnel.filters import branch, bug_in_tests, overlap, statement, test_count
+from lightning_smith.funnel.filters.decisions import decide
+from lightning_smith.funnel.overlap import edits, find_overlaps, real_repository
+from lightning_smith.funnel.release_counts import count_release
+from lightning_smith.release.columns import SCHEMA, check_schema, read_tasks
+from lightning_smith.release.image_lists import needed
+from lightning_smith.release.patches import edited_files
 
 DATA = Path(__file__).parents[1] / "data"
 OLD_ROW: dict[str, Any] = json.loads((DATA / "swe_smith" / "pandas_53652.json").read_text())

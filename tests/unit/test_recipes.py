@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.training.recipes import LengthPenalty, deciding, parse_recipe
+from lightning_smith.config.recipes import LengthPenalty, deciding, parse_recipe
+from lightning_smith.core.errors import UserError
 
 SETTINGS = {
     "policy": "dense",

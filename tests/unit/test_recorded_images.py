@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import write_json
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import write_json
 from lightning_smith.gateway.dispatch import RolloutRequest
-from lightning_smith.gateway.log import RolloutLog
-from lightning_smith.gateway.stage import run_logged
+from lightning_smith.gateway.logged_run import run_logged
+from lightning_smith.gateway.rollout_log import RolloutLog
 from lightning_smith.images.recorded import image_check
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
 
 TRAIN = {"instance_id": "a__b.1.x", "image_name": "swebench/swesmith.x86_64.a_1776_b.1"}
 HELDOUT = {"instance_id": "c__d-1", "image": "swebench/sweb.eval.x86_64.c_1776_d-1:latest"}

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.errors import UserError
-from lightning_smith.rollout.find_references import all_tests
-from lightning_smith.rollout.mixed import VARIANTS, Results
-from lightning_smith.rollout.references import ReferenceRow, References, sha256, write_references
-from lightning_smith.rollout.task import RolloutTask
+from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.core.errors import UserError
+from lightning_smith.grading.assignments import VARIANTS, Results
+from lightning_smith.grading.find_references import all_tests
+from lightning_smith.grading.references import ReferenceRow, References, sha256, write_references
 
 IDS = st.frozensets(st.sampled_from([f"t.py::test_{number}[é - {number}]" for number in range(9)]))
 RESULTS = st.lists(st.builds(Results, IDS, IDS), min_size=VARIANTS, max_size=VARIANTS).map(tuple)

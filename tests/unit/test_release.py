@@ -16,13 +16,13 @@ import pyarrow.parquet as pq
 import pytest
 from swe_smith_rows import load_script
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import sha256_file
-from lightning_smith.images.git import git
-from lightning_smith.images.local import LocalImage
-from lightning_smith.tasks.columns import check_schema
-from lightning_smith.tasks.miniature.release import EVALUATION_COLUMNS, eval_script, is_readable_id
-from lightning_smith.tasks.miniature.table import SOURCE_COLUMNS
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import sha256_file
+from lightning_smith.core.git import git
+from lightning_smith.miniature.tasks.release import EVALUATION_COLUMNS, eval_script, is_readable_id
+from lightning_smith.miniature.tasks.table import SOURCE_COLUMNS
+from lightning_smith.release.columns import check_schema
+from lightning_smith.repositories.local import LocalImage
 
 CORE = (
     "def add(a, b):\n    # na\u00efve \u2028 sum\n    return a + b\n\n\ndef less(a, b):\n    return a < b\n"

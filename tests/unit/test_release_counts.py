@@ -11,9 +11,9 @@ import pytest
 import yaml
 from swe_smith_rows import make_row, write_shard
 
-from lightning_smith.errors import UserError
-from lightning_smith.provenance import version_of
-from lightning_smith.tasks.release_counts import count_release, describe_release
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.provenance import version_of
+from lightning_smith.funnel.release_counts import count_release, describe_release
 
 ROOT = Path(__file__).parents[2]
 STATEMENTS = (None, "", " \n", "\u200b", "a bug", "another")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.config.recipes import LengthPenalty
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
 from lightning_smith.training.advantages import group_advantages
-from lightning_smith.training.recipes import LengthPenalty
 from lightning_smith.training.rewards import group_rewards, shaped_reward
 
 TURNS = LengthPenalty(80, 100, 0.1)

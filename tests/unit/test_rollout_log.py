@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.gateway.log import RolloutLog, merge_logs
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
+from lightning_smith.gateway.rollout_log import RolloutLog, merge_logs
 
 RECORD = RolloutRecord("t", 0, Outcome.SOLVED, 1.0, True, 3, 1, 1, 0.1, "m", "r", "sha256:0", 7)
 INFRA = replace(RECORD, outcome=Outcome.INFRA, reward=None, resolved=None, error="gone\u2028twice")

@@ -9,12 +9,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import numpy as np  # noqa: E402
-import tiny_policy  # noqa: E402
+import numpy as np
+import tiny_policy
 
-from lightning_smith.errors import UserError  # noqa: E402
-from lightning_smith.mini.policy import load_policy  # noqa: E402
-from lightning_smith.mini.sampling import Sampler, SamplingRequest, draws, pick  # noqa: E402
+from lightning_smith.core.errors import UserError
+from lightning_smith.miniature.policy.model import load_policy
+from lightning_smith.miniature.policy.sampling import Sampler, SamplingRequest, draws, pick
 
 pytestmark = pytest.mark.torch
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.scan import Hit, after_patch, scan_patch
+from lightning_smith.grading.scan import Hit, after_patch, scan_patch
 
 PATH = "src/widget/core.py"
 BASE = '''"""Widgets."""
@@ -204,7 +204,7 @@ def test_scripts_of_agents_and_documents_are_left_alone() -> None:
 @given(st.lists(st.sampled_from([*BASE.splitlines(True), "x = 1\n", "# é\n", "\n"]), max_size=40))
 @settings(max_examples=60, deadline=None)
 def test_a_patch_of_git_is_read_as_git_applies_it(lines: list[str]) -> None:
-    from lightning_smith.rollout.scan import _patched
+    from lightning_smith.grading.scan import _patched
 
     new = "".join(lines)
     if new != BASE:

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from lightning_smith.rollout.seccomp import filter_program
+from lightning_smith.sandbox.seccomp import filter_program
 
 ALLOW, ERROR = 0x7FFF0000, 0x00050000
 X86_64, AARCH64, I386 = 0xC000003E, 0xC00000B7, 0x40000003

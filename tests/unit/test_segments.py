@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import hash_json, read_json, read_jsonl
+from lightning_smith.config.recipes import parse_recipe
+from lightning_smith.contracts.outcome import Ending, Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import hash_json, read_json, read_jsonl
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest
-from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
 from lightning_smith.training.checkpoint import newest_whole
-from lightning_smith.training.recipes import parse_recipe
 from lightning_smith.training.segments import (
     Segment,
     TrainedRollout,

@@ -21,8 +21,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 httpx = pytest.importorskip("httpx")
 
-import numpy as np  # noqa: E402
-import tiny_policy  # noqa: E402
+import numpy as np
+import tiny_policy
 
 pytestmark = pytest.mark.torch
 
@@ -50,7 +50,7 @@ def start(folder: Path, *flags: str) -> Server:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "lightning_smith.mini.server", "--model", str(folder)]
+    command = [sys.executable, "-m", "lightning_smith.miniature.policy.server", "--model", str(folder)]
     process = subprocess.Popen([*command, "--model-name", "policy", "--port", str(port), *flags])
     client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
     for _ in range(1200):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json
-from lightning_smith.settings import differences, require_rows, settings_folder
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json
+from lightning_smith.core.work_folder import differences, require_rows, settings_folder
 
 FIRST = {"temperature": 1.0, "agent": {"max_turns": 4, "grade": "all"}, "recipe": {"checkpoints": (8, 14)}}
 

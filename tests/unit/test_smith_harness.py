@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from smith_environment import needs_smith
 
-from lightning_smith.errors import UserError
-from lightning_smith.images.revisions import Revisions
-from lightning_smith.paths import SMITH_PYTHON
-from lightning_smith.rollout.plan import TestPlan, with_names
-from lightning_smith.rollout.smith import SmithHarness
-from lightning_smith.rollout.statuses import END_MARK, PASSING, START_MARK, read_statuses, read_unittest
-from lightning_smith.rollout.task import Grade, RolloutTask
+from lightning_smith.contracts.task import Grade, RolloutTask
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.paths import SMITH_PYTHON
+from lightning_smith.grading.plan import TestPlan, with_names
+from lightning_smith.grading.smith_client import SmithHarness
+from lightning_smith.grading.statuses import END_MARK, PASSING, START_MARK, read_statuses, read_unittest
+from lightning_smith.repositories.revisions import Revisions
 
 DATA = Path(__file__).parents[1] / "data" / "swe_smith"
 OPTIONS = "-rA --color=no --tb=no --show-capture=no --maxfail=0 -p no:randomly"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import read_json, read_jsonl, write_jsonl
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, read_jsonl, write_jsonl
 from lightning_smith.probe.select import read_sides
 from lightning_smith.probe.split import changes, refuse_overlap, split
 from scripts import split as script

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import write_json
+from lightning_smith.core.markdown import table
 from lightning_smith.evaluation.counts import Category, Evaluation, Verdict, read_evaluation, write_verdicts
-from lightning_smith.files import write_json
-from lightning_smith.markdown import table
 from lightning_smith.report.published import read_published
 from lightning_smith.report.results import Checkpoint, make_rows
 from lightning_smith.report.table import claim, p_text, points, render_csv, render_markdown
-from lightning_smith.rollout.outcome import Outcome
 
 PUBLISHED = Path(__file__).parents[2] / "assets/published/results.tsv"
 N = 500

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.mini.conversation import OPERATOR_FAMILIES, Edit, sed_command
+from lightning_smith.miniature.policy.conversation import OPERATOR_FAMILIES, Edit, sed_command
 
 ROOT = Path(__file__).resolve().parents[2]
 SMITH = ROOT / "envs" / "smith" / ".venv" / "bin" / "python"
@@ -54,7 +54,7 @@ def one_line(x): return x % 10  # tail
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from lightning_smith.tasks.miniature import bugs
+from lightning_smith.miniature.tasks import bugs
 tree, executed = Path(sys.argv[1]), json.loads(sys.argv[2])
 functions = None if executed is None else {tuple(each) for each in executed}
 found = [bug.to_dict() for bug in bugs.bugs_of_file(tree, "box.py", functions)]
@@ -83,7 +83,7 @@ def bugs(tree: Path) -> list[dict[str, Any]]:
 
 
 def test_bugs_are_one_valid_line_that_sed_repairs(bugs: list[dict[str, Any]], tmp_path: Path) -> None:
-    from lightning_smith.mini.conversation import find_repair
+    from lightning_smith.miniature.policy.conversation import find_repair
 
     lines = CODE.split("\n")
     for bug in bugs:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.files import dump_json
-from lightning_smith.mini.conversation import KINDS, WINDOW_LINES, find_repair, problem_statement
-from lightning_smith.tasks.miniature.generate import spoil_some
-from lightning_smith.tasks.miniature.table import MiniTask, load_left_out, load_sources, load_tasks
+from lightning_smith.core.files import dump_json
+from lightning_smith.miniature.policy.conversation import KINDS, WINDOW_LINES, find_repair, problem_statement
+from lightning_smith.miniature.tasks.generate import spoil_some
+from lightning_smith.miniature.tasks.table import MiniTask, load_left_out, load_sources, load_tasks
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets" / "miniature"
 FOLDER = ASSETS / "tasks"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.files import sha256_file
-from lightning_smith.tasks.miniature.generate import (
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import sha256_file
+from lightning_smith.miniature.tasks.generate import (
     BLANK_STATEMENTS,
     Limits,
     PackageWork,
@@ -23,7 +23,7 @@ from lightning_smith.tasks.miniature.generate import (
     spoil_some,
     task_row,
 )
-from lightning_smith.tasks.miniature.table import Source, load_tasks
+from lightning_smith.miniature.tasks.table import Source, load_tasks
 
 CODE = """\
 def clamp(value, low, high):

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.tasks.miniature import sources
-from lightning_smith.tasks.miniature.sources import fetch_sdist, index_url, unpack_sdist, without_credentials
-from lightning_smith.tasks.miniature.table import Source
+from lightning_smith.core.errors import UserError
+from lightning_smith.miniature.tasks import sources
+from lightning_smith.miniature.tasks.sources import fetch_sdist, index_url, unpack_sdist, without_credentials
+from lightning_smith.miniature.tasks.table import Source
 
 
 def sdist(members: dict[str, bytes]) -> bytes:

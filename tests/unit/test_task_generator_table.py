@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.tasks.miniature.table import (
+from lightning_smith.core.errors import UserError
+from lightning_smith.miniature.tasks.table import (
     SOURCE_COLUMNS,
     MiniTask,
     load_left_out,

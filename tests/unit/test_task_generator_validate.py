@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.errors import UserError
-from lightning_smith.tasks.miniature.reference import (
+from lightning_smith.core.errors import UserError
+from lightning_smith.miniature.tasks.reference import (
     FileReference,
     choose_test_files,
     files_by_function,
     run_reference,
     survives_log,
 )
-from lightning_smith.tasks.miniature.reference import test_files as find_test_files
-from lightning_smith.tasks.miniature.table import Source
-from lightning_smith.tasks.miniature.testing import Testbed, byte_compile
-from lightning_smith.tasks.miniature.validate import Validator
-from lightning_smith.tasks.miniature.window import choose_window, usable_path
+from lightning_smith.miniature.tasks.reference import test_files as find_test_files
+from lightning_smith.miniature.tasks.table import Source
+from lightning_smith.miniature.tasks.testing import Testbed, byte_compile
+from lightning_smith.miniature.tasks.validate import Validator
+from lightning_smith.miniature.tasks.window import choose_window, usable_path
 
 CODE = """\
 def clamp(value, low, high):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.gateway.key import check_key, read_key
 from lightning_smith.gateway.tokens import Grant, Role, mint, read
 

@@ -11,15 +11,15 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import tiny_policy  # noqa: E402
+import tiny_policy
 
-from lightning_smith.errors import UserError  # noqa: E402
-from lightning_smith.files import append_jsonl, read_jsonl, write_json  # noqa: E402
-from lightning_smith.mini import train  # noqa: E402
-from lightning_smith.mini.train import TrainSettings, train_segment  # noqa: E402
-from lightning_smith.rollout.stage import AgentSettings  # noqa: E402
-from lightning_smith.training.checkpoint import describe_files, write_checkpoint  # noqa: E402
-from lightning_smith.training.recipes import parse_recipe  # noqa: E402
+from lightning_smith.config.recipes import parse_recipe
+from lightning_smith.config.stage import AgentSettings
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import append_jsonl, read_jsonl, write_json
+from lightning_smith.miniature.policy import train
+from lightning_smith.miniature.policy.train import TrainSettings, train_segment
+from lightning_smith.training.checkpoint import describe_files, write_checkpoint
 
 pytestmark = pytest.mark.torch
 

@@ -11,25 +11,25 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-import tiny_policy  # noqa: E402
+import tiny_policy
 
-from lightning_smith.errors import UserError  # noqa: E402
-from lightning_smith.gateway.dispatch import Finished, RolloutRequest  # noqa: E402
-from lightning_smith.mini.network import Network  # noqa: E402
-from lightning_smith.mini.policy import load_policy  # noqa: E402
-from lightning_smith.mini.sampling import Sampler, SamplingRequest  # noqa: E402
-from lightning_smith.mini.server import encode_routes  # noqa: E402
-from lightning_smith.mini.trainer import (  # noqa: E402
+from lightning_smith.config.recipes import parse_recipe
+from lightning_smith.contracts.outcome import Outcome, RolloutRecord
+from lightning_smith.core.errors import UserError
+from lightning_smith.gateway.dispatch import Finished, RolloutRequest
+from lightning_smith.miniature.policy.model import load_policy
+from lightning_smith.miniature.policy.network import Network
+from lightning_smith.miniature.policy.sampling import Sampler, SamplingRequest
+from lightning_smith.miniature.policy.server import encode_routes
+from lightning_smith.miniature.policy.trainer import (
     Gap,
     GrpoLearner,
     clipped_tokens,
     policy_loss,
     row_log_probs,
 )
-from lightning_smith.rollout.outcome import Outcome, RolloutRecord  # noqa: E402
-from lightning_smith.training.recipes import parse_recipe  # noqa: E402
-from lightning_smith.training.segments import Segment, TrainedRollout, run_segment  # noqa: E402
-from lightning_smith.training.trajectories import RouteShape, Row, build_trajectory  # noqa: E402
+from lightning_smith.training.segments import Segment, TrainedRollout, run_segment
+from lightning_smith.training.trajectories import RouteShape, Row, build_trajectory
 
 pytestmark = pytest.mark.torch
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_smith.errors import UserError
+from lightning_smith.core.errors import UserError
 from lightning_smith.training.trajectories import RouteShape, build_trajectory
 
 SHAPE = RouteShape(layers=4, top_k=2, experts=8)

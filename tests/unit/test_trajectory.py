@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lightning_smith.rollout.bwrap import Bwrap
-from lightning_smith.rollout.docker import DockerSandbox
-from lightning_smith.rollout.outcome import Ending, Outcome, RolloutRecord
-from lightning_smith.rollout.pod import PodSandbox
-from lightning_smith.rollout.stage import AgentSettings
-from lightning_smith.rollout.trajectory import trajectory, trajectory_path, write_trajectory
+from lightning_smith.agent.trajectory import trajectory, trajectory_path, write_trajectory
+from lightning_smith.config.stage import AgentSettings
+from lightning_smith.contracts.outcome import Ending, Outcome, RolloutRecord
+from lightning_smith.sandbox.bwrap import Bwrap
+from lightning_smith.sandbox.docker import DockerSandbox
+from lightning_smith.sandbox.pod import PodSandbox
 
 SETTINGS = AgentSettings(4, 64, 2000, 10, 120, 1, 15, "system", "{problem_statement}")
 PATCH = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n-a\n+b\n \n \n"

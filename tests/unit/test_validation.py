@@ -13,12 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from swe_smith_rows import load_script, make_row, write_shard
 
-from lightning_smith.errors import UserError
-from lightning_smith.rollout.outcome import Outcome
-from lightning_smith.tasks.columns import SCHEMA
-from lightning_smith.tasks.filters import validated
-from lightning_smith.tasks.filters.decisions import Decisions, read_decisions, write_decisions
-from lightning_smith.tasks.validation import (
+from lightning_smith.contracts.outcome import Outcome
+from lightning_smith.contracts.validation import (
     Patch,
     ValidationLog,
     ValidationRecord,
@@ -26,6 +22,10 @@ from lightning_smith.tasks.validation import (
     verdict,
     verdicts,
 )
+from lightning_smith.core.errors import UserError
+from lightning_smith.funnel.filters import validated
+from lightning_smith.funnel.filters.decisions import Decisions, read_decisions, write_decisions
+from lightning_smith.release.columns import SCHEMA
 
 S, U, T, E = Outcome.SOLVED, Outcome.UNSOLVED, Outcome.TAMPERED, Outcome.GRADER_ERROR
 
@@ -182,7 +182,7 @@ def test_the_filter_and_its_script(tmp_path: Path, capsys: pytest.CaptureFixture
 @settings(max_examples=60)
 @given(ids=st.sets(st.text(max_size=4), max_size=30), parts=st.integers(1, 9))
 def test_parts_share_the_tasks_out_evenly_and_keep_neighbours_together(ids: set[str], parts: int) -> None:
-    from lightning_smith.rollout.validate import part_of
+    from lightning_smith.grading.validate import part_of
 
     pieces = [part_of(ids, part, parts) for part in range(parts)]
     assert sorted(name for piece in pieces for name in piece) == sorted(ids)

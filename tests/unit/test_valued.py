@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_smith.rollout.valued import (
+from lightning_smith.grading.valued import (
     DESCRIPTOR,
     AsRightCode,
     Equal,

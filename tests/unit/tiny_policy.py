@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from lightning_smith.mini.conversation import (
+from lightning_smith.miniature.policy.conversation import (
     SYSTEM_PROMPT,
     TURN_END,
     bash_block,
@@ -16,7 +16,7 @@ from lightning_smith.mini.conversation import (
     problem_statement,
     view_command,
 )
-from lightning_smith.mini.policy import save_policy, train_tokenizer
+from lightning_smith.miniature.policy.model import save_policy, train_tokenizer
 
 PATHS = ("boltons/mathutils.py", "toolz/itertoolz.py", "src/parse/core.py", "lib/addict/addict.py")
 

@@ -11,7 +11,7 @@ import pytest
 from checkout import copy_checkout
 from dry_runs import dry_run
 
-from lightning_smith.rollout.bwrap import find_bwrap
+from lightning_smith.sandbox.bwrap import find_bwrap
 
 MINI = ("--profile", "mini")
 DOCKER_FORM = "--configfile config/mini.yaml config/mini-docker.yaml"

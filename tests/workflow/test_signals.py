@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 SNAKEFILE = """
-from lightning_smith.process import pass_signals_on
+from lightning_smith.core.process import pass_signals_on
 
 onstart:
     pass_signals_on()
@@ -29,8 +29,8 @@ rule stage:
 STAGE = """
 import sys, time
 from pathlib import Path
-from lightning_smith.errors import run_script
-from lightning_smith.process import Service
+from lightning_smith.core.errors import run_script
+from lightning_smith.core.process import Service
 
 def main():
     service = Service("sleeper", ["sleep", "600"], log=Path("service.log"))

@@ -2,6 +2,6 @@
 
 from attack import Attack
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack(("rm -r tests pytest.ini",), with_fix=Outcome.SOLVED)

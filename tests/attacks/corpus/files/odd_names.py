@@ -2,7 +2,7 @@
 
 from attack import Attack, python
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack(
     (

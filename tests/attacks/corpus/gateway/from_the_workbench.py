@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import httpx
 from attack import GatewayAttack
 
-from lightning_smith.rollout.bwrap import Bwrap
+from lightning_smith.sandbox.bwrap import Bwrap
 
 CONNECT = """
 import socket, sys

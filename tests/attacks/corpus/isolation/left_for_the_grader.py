@@ -2,7 +2,7 @@
 
 from attack import PRINT_PASSED, Attack, file, tried
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 EVIL = PRINT_PASSED + "_claim(); os._exit(0)"
 ATTACK = Attack(

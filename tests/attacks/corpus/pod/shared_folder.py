@@ -2,7 +2,7 @@
 
 from attack import POD_ADDRESS, Attack, python, tried
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack(
     (

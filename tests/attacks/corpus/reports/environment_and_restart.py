@@ -2,7 +2,7 @@
 
 from attack import NAMES, OUTPUT, RESTART, Attack, code, file
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 SET = """
 if "PYTEST_ADDOPTS" not in _os.environ:

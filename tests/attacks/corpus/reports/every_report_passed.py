@@ -2,7 +2,7 @@
 
 from attack import Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 PATCH = """
 import _pytest.reports as _reports

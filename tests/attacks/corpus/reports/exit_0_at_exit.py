@@ -2,7 +2,7 @@
 
 from attack import PRINT_PASSED, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 AT_EXIT = "import atexit; atexit.register(lambda: (_claim(), sys.stdout.flush(), os._exit(0)))"
 ATTACK = Attack((code(PRINT_PASSED + AT_EXIT),), outcome=Outcome.TAMPERED)

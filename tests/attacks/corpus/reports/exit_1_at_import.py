@@ -2,6 +2,6 @@
 
 from attack import PRINT_PASSED, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack((code(PRINT_PASSED + "_claim(); os._exit(1)"),), outcome=Outcome.TAMPERED)

@@ -2,7 +2,7 @@
 
 from attack import PRINT_PASSED, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 FORK = """
 if (_child := os.fork()):

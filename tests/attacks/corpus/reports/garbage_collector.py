@@ -2,7 +2,7 @@
 
 from attack import Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 MOVE = """
 import gc as _gc, _pytest.terminal as _terminal

@@ -2,6 +2,6 @@
 
 from attack import FORGE, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack((code(FORGE),), outcome=Outcome.TAMPERED)

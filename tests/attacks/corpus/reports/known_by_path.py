@@ -2,7 +2,7 @@
 
 from attack import TESTS, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 PATCH = f"""
 import _pytest.python as _p

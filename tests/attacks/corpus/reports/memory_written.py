@@ -2,7 +2,7 @@
 
 from attack import Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 WRITE = """
 import ctypes as _ctypes, sys as _sys

@@ -2,7 +2,7 @@
 
 from attack import OUTPUT, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 FILTER = """
 import subprocess as _subprocess

@@ -2,7 +2,7 @@
 
 from attack import PRINT_PASSED, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 WRITE = """
 for _name in (*os.listdir("/proc/self/fd"), "/dev/tty", "/dev/stdout", "/proc/1/fd/1"):

@@ -2,6 +2,6 @@
 
 from attack import PRINT_PASSED, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack((code(PRINT_PASSED + "import atexit; atexit.register(_claim)"),), outcome=Outcome.TAMPERED)

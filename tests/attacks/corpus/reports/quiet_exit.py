@@ -2,6 +2,6 @@
 
 from attack import Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack((code("import os; os._exit(0)"),), outcome=Outcome.TAMPERED)

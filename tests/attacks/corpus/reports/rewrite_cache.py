@@ -2,7 +2,7 @@
 
 from attack import Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 WRITE = """
 import glob as _glob, importlib.util as _util, marshal as _marshal, os as _os, struct as _struct

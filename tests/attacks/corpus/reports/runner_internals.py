@@ -2,7 +2,7 @@
 
 from attack import NAMES, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 PATCH = f"""
 import _pytest.runner as _runner

@@ -2,7 +2,7 @@
 
 from attack import FORGE_BELOW, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 COUNT = f"""
 import ctypes as _ctypes, os as _os

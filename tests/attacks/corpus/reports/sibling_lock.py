@@ -2,7 +2,7 @@
 
 from attack import FORGE_BELOW, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 LOCK = f"""
 import atexit as _atexit, fcntl as _fcntl, os as _os, sys as _sys, time as _time

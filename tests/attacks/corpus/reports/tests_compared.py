@@ -2,7 +2,7 @@
 
 from attack import FORGE_BELOW, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 COMPARE = f"""
 import fcntl as _fcntl, os as _os, re as _re, time as _time

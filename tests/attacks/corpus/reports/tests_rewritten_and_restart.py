@@ -2,7 +2,7 @@
 
 from attack import OUTPUT, RESTART, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 REWRITE = """
 if "LS_AGAIN" not in _os.environ:

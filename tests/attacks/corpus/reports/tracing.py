@@ -2,7 +2,7 @@
 
 from attack import NAMES, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 TRACE = f"""
 import sys as _sys

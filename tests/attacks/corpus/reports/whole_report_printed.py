@@ -2,7 +2,7 @@
 
 from attack import OUTPUT, TESTS, Attack, code
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 FORGE = f"""
 import re as _re, sys as _sys

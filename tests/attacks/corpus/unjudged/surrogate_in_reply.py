@@ -2,6 +2,6 @@
 
 from attack import Attack
 
-from lightning_smith.rollout.outcome import Outcome
+from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack(("echo TRIED", "git \udc80"), outcome=Outcome.FORMAT_ERROR)

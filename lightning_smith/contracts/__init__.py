@@ -1,0 +1,1 @@
+"""Records that pass between stages: tasks, outcomes of rollouts, verdicts of validation."""

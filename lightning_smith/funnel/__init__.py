@@ -1,0 +1,1 @@
+"""From the release to the candidates: filters, the ledger of what was dropped, overlap with the evaluation set."""

@@ -1,0 +1,1 @@
+"""Whether a patch solves a task: test runs in pristine trees, canary, altered tests, the second graders, validation."""

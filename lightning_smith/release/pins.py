@@ -1,0 +1,93 @@
+"""The committed table of shards: what size and sha256 each file of a pinned data set has.
+
+`assets/release/shards.tsv` has the columns source (`<data set>@<revision>`), file, bytes and sha256; lines that start
+with `#` say what it is. A shard that is listed must match; one that is not is checked against what the hub announces.
+`scripts/record_shards.py` adds the rows of a finished download from the records that `download_shard` left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lightning_smith.core.errors import UserError
+from lightning_smith.core.files import read_json, write_atomic
+
+HEADER = ("source", "file", "bytes", "sha256")
+
+
+@dataclass(frozen=True, order=True)
+class ShardRow:
+    """One file of one revision."""
+
+    source: str
+    file: str
+    size: int
+    """In bytes."""
+    sha256: str
+
+
+def read_table(path: Path) -> list[ShardRow]:
+    """The rows of the table; UserError for a damaged line, and for a file that two rows speak of."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist: git checkout {path}") from None
+    rows: dict[tuple[str, str], ShardRow] = {}
+    header: list[str] | None = None
+    for number, line in enumerate(lines, start=1):
+        if not line or line.startswith("#"):
+            continue
+        fields = line.split("\t")
+        if header is None:
+            header = fields
+            if tuple(fields) != HEADER:
+                raise UserError(
+                    f"{path} line {number} is not the header {' '.join(HEADER)}: git checkout {path}"
+                )
+            continue
+        try:
+            source, file, size, sha256 = fields
+            row = ShardRow(source, file, int(size), sha256)
+        except ValueError:
+            raise UserError(f"{path} line {number} does not have {len(HEADER)} columns: correct it") from None
+        if rows.setdefault((source, file), row) != row:
+            raise UserError(
+                f"{path} line {number} says something else of {file} of {source} than a line above"
+            )
+    return list(rows.values())
+
+
+def known_sha256(rows: Iterable[ShardRow], source: str, file: str) -> str | None:
+    """The hash of a file, None if the table does not list it."""
+    return next((row.sha256 for row in rows if (row.source, row.file) == (source, file)), None)
+
+
+def add_records(table: Path, records: Iterable[Path]) -> int:
+    """Add what was recorded of downloads to the table; returns how many rows are new.
+
+    Raises UserError for a record that differs from the table: one of the two is wrong.
+    """
+    rows = {(row.source, row.file): row for row in read_table(table)}
+    before = len(rows)
+    for path in records:
+        row = _row(read_json(path), path)
+        if rows.setdefault((row.source, row.file), row) != row:
+            raise UserError(
+                f"{path} has other bytes or another sha256 than {table} for {row.file} of {row.source}: "
+                "fetch it again, or remove the row if it is wrong"
+            )
+    lines = table.read_text(encoding="utf-8").split("\n")
+    notes = [line for line in lines if line.startswith("#")]
+    body = [f"{row.source}\t{row.file}\t{row.size}\t{row.sha256}" for row in sorted(rows.values())]
+    write_atomic(table, "\n".join([*notes, "\t".join(HEADER), *body]) + "\n")
+    return len(rows) - before
+
+
+def _row(record: Any, path: Path) -> ShardRow:
+    try:
+        return ShardRow(record["source"], record["file"], int(record["bytes"]), record["sha256"])
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{path} is no record of a download: run the rule download_shard again") from None

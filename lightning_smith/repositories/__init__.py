@@ -1,0 +1,1 @@
+"""The git repository of a task: names of images, revisions, branches, trees of files."""

@@ -1,1 +1,0 @@
-"""What runs once a task: workspace, agent loop, diff, grading, outcome."""

@@ -1,1 +1,0 @@
-"""SWE-smith rows: columns, streaming reads, filters, the funnel ledger; the generator of miniature tasks."""

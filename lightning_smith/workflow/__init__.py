@@ -1,0 +1,1 @@
+"""What the workflow asks before the first job: the command line, machines, environments."""
