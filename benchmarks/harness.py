@@ -52,8 +52,8 @@ from lightning_smith.sandbox.workspace import BwrapWorkspace
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-import docker_image
-import tiny_image
+import docker_image  # noqa: E402
+import tiny_image  # noqa: E402
 
 MINI = "mini-swe-agent==2.4.6"
 MINI_TURNS = """

@@ -1,9 +1,4 @@
-"""Puts the helpers and the kinds of workspaces of tests/e2e within reach."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "e2e"))
+"""The kinds of workspaces that attacks are tried in."""
 
 import pytest
 from kind_fixtures import daemon, docker_image_name, kind, local_image, pods

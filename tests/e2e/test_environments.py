@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 def test_what_needs_an_environment_passes_in_it(environment: str, marker: str) -> None:
     files = [
         str(path)
-        for path in sorted((ROOT / "tests/unit").glob("test_*.py"))
+        for path in sorted((ROOT / "tests/unit").rglob("test_*.py"))
         if f"mark.{marker}" in path.read_text()
     ]
     command = ["uv", "run", "--frozen", "--project", f"envs/{environment}", "--group", "test"]
