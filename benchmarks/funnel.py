@@ -73,7 +73,7 @@ def ours(folder: Path, shards: list[Path], out: Path) -> dict[str, Cost]:
         "filter_test_count": [*first, "--previous", tables[1], *limit, "--out", tables[2]],
         "collect_candidates": [*first, "--decisions", *tables, *products],
     }
-    return {name: run(f"scripts/{name}.py", *flags) for name, flags in steps.items()}
+    return {name: run(f"scripts/funnel/{name}.py", *flags) for name, flags in steps.items()}
 
 
 def digest(rows: Any) -> str:

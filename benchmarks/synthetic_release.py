@@ -3,9 +3,9 @@
     uv run python benchmarks/synthetic_release.py --out FOLDER [--rows 59136] [--images FOLDER]
 
 FOLDER gets what `release.folder` of the configuration names: data/train-*.parquet, a small evaluation set
-data/test-00000-of-00001.parquet, and SHA256SUMS; and branches/, a list for each image as scripts/list_branches.py
-writes it. `--images` makes a git repository for each image as well, with those branches, in the layout of
-`backends.images: local`. One row group is in memory at a time, whatever the number of rows.
+data/test-00000-of-00001.parquet, and SHA256SUMS; and branches/, a list for each image as
+scripts/release/list_branches.py writes it. `--images` makes a git repository for each image as well, with those
+branches, in the layout of `backends.images: local`. One row group is in memory at a time, whatever the number of rows.
 
 What is true of it (at 59,136 rows; other sizes keep the proportions): 11 shards in order of the repository, 222
 repositories with an image each, FAIL_TO_PASS and PASS_TO_PASS of a row together p50 415, p75 1,151, p90 2,657, p95

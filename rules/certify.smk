@@ -30,7 +30,7 @@ rule list_profiles:
     message:
         "list the profiles of the release's repositories"
     shell:
-        "{params.run}python scripts/list_profiles.py --shards {input.shards:q} --tests {params.tests}"
+        "{params.run}python scripts/funnel/list_profiles.py --shards {input.shards:q} --tests {params.tests}"
         " --images {params.work}/images --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -56,7 +56,7 @@ rule filter_gradable:
     message:
         "filter: gradable by the harness"
     shell:
-        "{params.run}python scripts/filter_gradable.py --shards {input.shards:q} --previous {input.previous:q}"
+        "{params.run}python scripts/funnel/filter_gradable.py --shards {input.shards:q} --previous {input.previous:q}"
         " --profiles {input.profiles:q} --tests {params.tests} --images {params.work}/images"
         " --odd {output.odd:q} --out {output.decisions:q} 2>&1 | tee -i {log:q}"
 
@@ -91,7 +91,7 @@ rule validate_tasks:
     message:
         "validate tasks, part {wildcards.part} of {params.parts}"
     shell:
-        "python scripts/validate_tasks.py --shards {input.shards:q} --previous {input.previous:q} --part {wildcards.part}"
+        "python scripts/funnel/validate_tasks.py --shards {input.shards:q} --previous {input.previous:q} --part {wildcards.part}"
         " --parts {params.parts} --runs {params.runs} --grade {params.grade} --timeout {params.timeout_s} --workspace {params.workspace}"
         " --tests {params.tests} --images {params.work}/images --scratch {params.work}/validation/scratch --workers {threads}"
         " --max-invalid-fraction {params.max_invalid} --log {params.work}/validation/{wildcards.part}.jsonl"
@@ -115,5 +115,5 @@ rule filter_validated:
     message:
         "filter: gold patch passes, empty patch does not"
     shell:
-        "python scripts/filter_validated.py --shards {input.shards:q} --previous {input.previous:q} --logs {input.logs:q}"
+        "python scripts/funnel/filter_validated.py --shards {input.shards:q} --previous {input.previous:q} --logs {input.logs:q}"
         " --runs {params.runs} --out {output:q} 2>&1 | tee -i {log:q}"

@@ -11,7 +11,10 @@ from snakemake.utils import update_config
 from lightning_smith.config.backends import refuse_local, refuse_lost_overlay
 from lightning_smith.workflow.command_line import config_values
 from lightning_smith.config.checks import active_recipes, check_references, check_schema
-from lightning_smith.config.checks import configured_recipe, recipe_settings as settings_of
+from lightning_smith.config.checks import (
+    configured_recipe,
+    recipe_settings as settings_of,
+)
 from lightning_smith.config.checks import step_before
 from lightning_smith.core.errors import UserError, exit_on_user_error
 from lightning_smith.core.files import dump_json

@@ -67,7 +67,7 @@ rule predict:
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: predictions"
     shell:
-        "python scripts/predict.py --tasks {input.tasks:q} --dataset {params.dataset:q} --instances {params.instances}"
+        "python scripts/evaluate/predict.py --tasks {input.tasks:q} --dataset {params.dataset:q} --instances {params.instances}"
         " --samples {params.samples} --seed {params.seed} --recipe {wildcards.recipe} --step {wildcards.step}"
         " --model {params.model:q} {params.manifest:q} --model-name {params.policy} --dtype {params.dtype} --context {params.context}"
         " --temperature {params.temperature} --workspace {params.workspace} --images {params.work}/images {params.manifests} --settings {params.agent:q}"
@@ -102,7 +102,7 @@ rule grade:
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: official grading"
     shell:
-        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
+        "uv run --frozen --project envs/eval python scripts/evaluate/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
         " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
         " --predictions {params.folder:q} 2>&1 | tee -i {log:q}"
 
@@ -135,7 +135,7 @@ rule grade_control:
     message:
         "control of the grading: {wildcards.kind} patches"
     shell:
-        "uv run --frozen --project envs/eval python scripts/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
+        "uv run --frozen --project envs/eval python scripts/evaluate/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
         " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
         " --control {wildcards.kind} --instances {params.instances} --seed {params.seed} --out {output:q} 2>&1 | tee -i {log:q}"
 

@@ -44,7 +44,7 @@ rule filter_statement:
     message:
         "filter: problem statement"
     shell:
-        "python scripts/filter_statement.py --shards {input.shards:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/funnel/filter_statement.py --shards {input.shards:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule filter_branch:
@@ -64,7 +64,7 @@ rule filter_branch:
     message:
         "filter: branch in the image"
     shell:
-        "python scripts/filter_branch.py --shards {input.shards:q} --previous {input.previous:q}"
+        "python scripts/funnel/filter_branch.py --shards {input.shards:q} --previous {input.previous:q}"
         " --branches {input.branches:q} --readings {output.readings:q} --out {output.decisions:q} 2>&1 | tee -i {log:q}"
 
 
@@ -84,7 +84,7 @@ rule filter_test_count:
     message:
         "filter: number of tests"
     shell:
-        "python scripts/filter_test_count.py --shards {input.shards:q} --previous {input.previous:q}"
+        "python scripts/funnel/filter_test_count.py --shards {input.shards:q} --previous {input.previous:q}"
         " --limit {params.limit} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -102,7 +102,7 @@ rule filter_fail_to_pass:
     message:
         "filter: a test that tells bug from repair"
     shell:
-        "python scripts/filter_fail_to_pass.py --shards {input.shards:q} --previous {input.previous:q}"
+        "python scripts/funnel/filter_fail_to_pass.py --shards {input.shards:q} --previous {input.previous:q}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -122,7 +122,7 @@ rule filter_bug_in_tests:
     message:
         "filter: bug in a test file"
     shell:
-        "python scripts/filter_bug_in_tests.py --shards {input.shards:q} --previous {input.previous:q}"
+        "python scripts/funnel/filter_bug_in_tests.py --shards {input.shards:q} --previous {input.previous:q}"
         " --grade {params.grade} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -141,5 +141,5 @@ rule collect_candidates:
     message:
         "collect the candidates"
     shell:
-        "python scripts/collect_candidates.py --shards {input.shards:q} --decisions {input.decisions:q}"
+        "python scripts/funnel/collect_candidates.py --shards {input.shards:q} --decisions {input.decisions:q}"
         " --funnel {output.funnel:q} --candidates {output.candidates:q} 2>&1 | tee -i {log:q}"

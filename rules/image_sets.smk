@@ -34,7 +34,7 @@ rule plan_images:
     message:
         "plan the images of the {wildcards.set} set"
     shell:
-        "python scripts/plan_images.py --names {input.names:q} {params.only} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/images/plan_images.py --names {input.names:q} {params.only} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule images_table:
@@ -50,7 +50,7 @@ rule images_table:
     message:
         "collect the images of the {wildcards.set} set"
     shell:
-        "python scripts/images_table.py --manifests {input:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/images/images_table.py --manifests {input:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule import_into_nodes:
@@ -70,7 +70,7 @@ rule import_into_nodes:
     message:
         "import the images of the {wildcards.set} set into the nodes"
     shell:
-        "python scripts/import_images.py --manifests {input:q} {params.nodes} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/images/import_into_nodes.py --manifests {input:q} {params.nodes} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule prepare_images:

@@ -91,7 +91,7 @@ checkpoint list_image_names:
     message:
         "list the images of the {wildcards.set} set"
     shell:
-        "python scripts/list_image_names.py --datasets {input.datasets:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/release/list_image_names.py --datasets {input.datasets:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule agent_layer:
@@ -111,7 +111,7 @@ rule agent_layer:
     message:
         "build the agent layer"
     shell:
-        "python scripts/build_agent_layer.py --python {params.python:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/images/agent_layer.py --python {params.python:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule prepare_image:
@@ -143,7 +143,7 @@ rule prepare_image:
     message:
         "prepare {wildcards.image}"
     shell:
-        "python scripts/prepare_image.py --key {wildcards.image} --names {resources.names:q} --plan {resources.plan:q}"
+        "python scripts/images/prepare_image.py --key {wildcards.image} --names {resources.names:q} --plan {resources.plan:q}"
         " {resources.sources} --agent {params.agent:q} --agent-python {params.python:q} {params.push} {params.share}"
         " {params.certify} --scratch {params.work:q}/certify"
         " --failure {params.failures:q}/{wildcards.image}.txt --out {output:q} 2>&1 | tee -i {log:q}"

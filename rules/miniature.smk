@@ -26,7 +26,7 @@ rule fetch_sdist:
     message:
         "fetch {wildcards.filename}"
     shell:
-        "python scripts/fetch_sdist.py --sources {params.assets}/sources.tsv --package {params.package} --out {output:q}"
+        "python scripts/miniature/fetch_sdist.py --sources {params.assets}/sources.tsv --package {params.package} --out {output:q}"
         " 2>&1 | tee -i {log:q}"
 
 
@@ -56,7 +56,7 @@ rule build_release:
     message:
         "build the miniature's release"
     shell:
-        "python scripts/build_release.py --tasks {params.assets}/tasks --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
+        "python scripts/miniature/build_release.py --tasks {params.assets}/tasks --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
         " --shards {params.shards} --out {params.data}/hub 2>&1 | tee -i {log:q}"
 
 
@@ -77,7 +77,7 @@ rule build_heldout:
     message:
         "build the held-out set"
     shell:
-        "python scripts/build_heldout.py --tasks {params.assets}/tasks --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
+        "python scripts/miniature/build_heldout.py --tasks {params.assets}/tasks --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -105,7 +105,7 @@ if OF_MINIATURE:
         message:
             "build image {wildcards.image}"
         shell:
-            "python scripts/build_image.py --package {params.package} --sources {params.assets}/sources.tsv"
+            "python scripts/miniature/build_image.py --package {params.package} --sources {params.assets}/sources.tsv"
             " --sdist {input.sdist:q} --tasks {params.assets}/tasks --testbed-python envs/testbed/.venv/bin/python"
             " --out {params.work}/images/{wildcards.image} 2>&1 | tee -i {log:q}"
 
@@ -129,6 +129,6 @@ rule make_tasks:
     message:
         "make the miniature's tasks from the packages"
     shell:
-        "uv run --frozen --project envs/smith python scripts/make_tasks.py --sources {params.assets}/sources.tsv"
+        "uv run --frozen --project envs/smith python scripts/miniature/make_tasks.py --sources {params.assets}/sources.tsv"
         " --left-out {params.assets}/left_out.tsv --sdists {params.work}/sdists --work {params.work}/make_tasks --out {params.work}/made/tasks --jobs {threads}"
         " 2>&1 | tee -i {log:q}"

@@ -44,7 +44,7 @@ rule build_docker_image:
     message:
         "build the Docker image {wildcards.image}"
     shell:
-        "python scripts/build_docker_image.py --image {params.work}/images/{wildcards.image} --base {params.base:q}"
+        "python scripts/miniature/build_docker_image.py --image {params.work}/images/{wildcards.image} --base {params.base:q}"
         " --testbed envs/testbed/.venv {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
 
 

@@ -20,7 +20,7 @@ rule find_overlap:
     message:
         "find what the release shares with the evaluation set"
     shell:
-        "python scripts/find_overlap.py --shards {input.shards:q} --evaluation {input.evaluation:q}"
+        "python scripts/funnel/find_overlap.py --shards {input.shards:q} --evaluation {input.evaluation:q}"
         " --table {output.table:q} --tasks {output.tasks:q} 2>&1 | tee -i {log:q}"
 
 
@@ -41,7 +41,7 @@ rule filter_overlap:
     message:
         "filter: overlap with the evaluation set"
     shell:
-        "python scripts/filter_overlap.py --shards {input.shards:q} --previous {input.previous:q}"
+        "python scripts/funnel/filter_overlap.py --shards {input.shards:q} --previous {input.previous:q}"
         " --overlap {input.overlap:q} --level {params.level} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -67,7 +67,7 @@ rule describe_data:
     message:
         "describe the data"
     shell:
-        "python scripts/describe_data.py --source {params.source:q} --release {input.release:q}"
+        "python scripts/funnel/describe_data.py --source {params.source:q} --release {input.release:q}"
         " --shards {input.shards:q} --funnel {input.funnel:q} --readings {input.readings:q}"
         " --candidates {input.candidates:q} --overlap {input.overlap:q} --out {output:q} 2>&1 | tee -i {log:q}"
 

@@ -43,7 +43,7 @@ rule probe:
     message:
         "probe the candidates"
     shell:
-        "python scripts/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
+        "python scripts/probe/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
         " --seed {params.seed} --model {params.model:q} --model-name {params.name} --context {params.context} --temperature {params.temperature}"
         " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} {params.references} {input.references:q} --work {params.work}/probe --logs {params.logs}/probe"
         " --settings {params.agent:q} --gradings {resources.gradings} --max-invalid-fraction {params.max_invalid} --out {output.log:q} 2>&1 | tee -i {log:q}"
@@ -71,7 +71,7 @@ rule select_by_difficulty:
     message:
         "select tasks by difficulty"
     shell:
-        "python scripts/select_by_difficulty.py --log {input:q} --samples {params.samples} --mixed-limit {params.mixed}"
+        "python scripts/probe/select_by_difficulty.py --log {input:q} --samples {params.samples} --mixed-limit {params.mixed}"
         " --all-failed {params.failed} --validation {params.validation} --validation-pool {params.pool} --seed {params.seed}"
         " --max-lost-fraction {params.max_lost} --out {output.table:q} --summary {output.summary:q}"
         " 2>&1 | tee -i {log:q}"
@@ -95,6 +95,6 @@ rule split:
     message:
         "split into training and validation"
     shell:
-        "python scripts/split.py --selection {input.selection:q} --tasks {input.candidates:q}"
+        "python scripts/probe/split.py --selection {input.selection:q} --tasks {input.candidates:q}"
         " --seed {params.seed} --train {output.train:q} --val {output.val:q}"
         " --summary {output.summary:q} 2>&1 | tee -i {log:q}"

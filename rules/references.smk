@@ -29,7 +29,7 @@ rule find_references:
     message:
         "test right code with altered tests"
     shell:
-        "python scripts/find_references.py --tasks {input.candidates:q} --images {params.work}/images"
+        "python scripts/probe/find_references.py --tasks {input.candidates:q} --images {params.work}/images"
         " --workspace {params.workspace} --tests {params.tests} --timeout {params.timeout_s} --workers {threads}"
         " --work {params.work}/references --out {output:q} 2>&1 | tee -i {log:q}"
 

@@ -59,7 +59,7 @@ rule download_shard:
     message:
         "download shard {wildcards.shard}"
     shell:
-        "python scripts/download_shard.py --source {params.source} --location {params.location:q}"
+        "python scripts/release/download_shard.py --source {params.source} --location {params.location:q}"
         " --revision {params.revision} --table {params.table} --file data/train-{wildcards.shard}.parquet"
         " --out {output.shard:q} 2>&1 | tee -i {log:q}"
 
@@ -84,7 +84,7 @@ rule download_verified:
     message:
         "download the evaluation set"
     shell:
-        "python scripts/download_verified.py --source {params.source} --location {params.location:q}"
+        "python scripts/release/download_verified.py --source {params.source} --location {params.location:q}"
         " --revision {params.revision:q} --table {params.table} --instances {params.instances} --out {output.table:q}"
         " 2>&1 | tee -i {log:q}"
 
@@ -104,7 +104,7 @@ rule check_release:
     message:
         "check the counts of the release"
     shell:
-        "python scripts/check_release.py --shards {input:q} {params.expected} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/release/check_release.py --shards {input:q} {params.expected} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 def own_images(name):
@@ -140,5 +140,5 @@ rule list_branches:
     message:
         "list the branches of {wildcards.image}"
     shell:
-        "python scripts/list_branches.py --image-name {wildcards.image} --names {resources.names:q} {params.source} --out {output:q}"
+        "python scripts/release/list_branches.py --image-name {wildcards.image} --names {resources.names:q} {params.source} --out {output:q}"
         " 2>&1 | tee -i {log:q}"

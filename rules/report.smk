@@ -56,7 +56,7 @@ rule make_table:
     message:
         "write the results table"
     shell:
-        "python scripts/results_table.py {params.evaluations} {params.manifests} {params.controls}"
+        "python scripts/report/make_table.py {params.evaluations} {params.manifests} {params.controls}"
         " --published {input.published:q} --title {params.title:q} --markdown {output.markdown:q} --csv {output.csv:q}"
         " 2>&1 | tee -i {log:q}"
 
@@ -77,7 +77,7 @@ rule write_data_table:
     message:
         "write the page on the training data"
     shell:
-        "python scripts/data_table.py --funnel {input.funnel:q} --overlap {input.overlap:q} --title {params.title:q}"
+        "python scripts/report/write_data_table.py --funnel {input.funnel:q} --overlap {input.overlap:q} --title {params.title:q}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -103,7 +103,7 @@ rule draw_figures:
     message:
         "draw the figures"
     shell:
-        "python scripts/figures.py --funnel {input.funnel:q} {params.metrics} --results {input.results:q}"
+        "python scripts/report/draw_figures.py --funnel {input.funnel:q} {params.metrics} --results {input.results:q}"
         " --out {params.out:q} 2>&1 | tee -i {log:q}"
 
 

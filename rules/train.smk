@@ -47,7 +47,7 @@ rule train_segment:
     message:
         "train {wildcards.recipe} to step {wildcards.step}"
     shell:
-        "uv run --frozen --project envs/mini python scripts/train_segment.py --recipe {wildcards.recipe}"
+        "uv run --frozen --project envs/mini python scripts/train/train_segment.py --recipe {wildcards.recipe}"
         " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q} --context {params.context}"
         " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} {params.references} {input.references:q} --agent {params.agent:q} --gradings {resources.gradings} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
         " --out {output:q} 2>&1 | tee -i {log:q}"
@@ -69,7 +69,7 @@ rule export_checkpoint:
     message:
         "export {wildcards.recipe} step {wildcards.step}"
     shell:
-        "uv run --frozen --project envs/mini python scripts/export_checkpoint.py --manifest {input:q}"
+        "uv run --frozen --project envs/mini python scripts/train/export_checkpoint.py --manifest {input:q}"
         " --model {params.model:q} --export {params.work}/export/{wildcards.recipe}/step_{wildcards.step} --out {output:q}"
         " 2>&1 | tee -i {log:q}"
 

@@ -28,7 +28,7 @@ rule make_demonstrations:
     message:
         "make demonstrations"
     shell:
-        "python scripts/make_demonstrations.py --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
+        "python scripts/miniature/make_demonstrations.py --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
         " --exclude-lines {input.heldout:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
@@ -50,7 +50,7 @@ rule make_warm_start:
     message:
         "train the dense warm start"
     shell:
-        "uv run --frozen --project envs/mini python scripts/make_warm_start.py --demonstrations {input.demonstrations:q}"
+        "uv run --frozen --project envs/mini python scripts/miniature/make_warm_start.py --demonstrations {input.demonstrations:q}"
         " --work {params.work}/warm_start --out {params.out:q} --device {params.device} 2>&1 | tee -i {log:q}"
 
 
@@ -73,7 +73,7 @@ rule make_moe_warm_start:
     message:
         "train the mixture-of-experts warm start"
     shell:
-        "uv run --frozen --project envs/mini python scripts/make_moe_warm_start.py"
+        "uv run --frozen --project envs/mini python scripts/miniature/make_moe_warm_start.py"
         " --dense {params.work}/warm_start/4-choosing --demonstrations {input.demonstrations:q} --work {params.work}/warm_start"
         " --out {params.out:q} --device {params.device} 2>&1 | tee -i {log:q}"
 

@@ -145,7 +145,7 @@ def verdicts(records: Iterable[ValidationRecord], runs: int) -> dict[str, str | 
         if {(record.patch.value, record.run) for record in found} != wanted:
             raise UserError(
                 f"{instance_id} was not validated in {runs} runs: the logs are of another configuration, so run "
-                "scripts/validate_tasks.py again"
+                "scripts/funnel/validate_tasks.py again"
             )
     return {instance_id: verdict(found) for instance_id, found in by_task.items()}
 

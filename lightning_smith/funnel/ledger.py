@@ -96,10 +96,10 @@ def read_funnel(path: Path) -> list[FunnelRow]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist: run scripts/collect_candidates.py first") from None
+        raise UserError(f"{path} does not exist: run scripts/funnel/collect_candidates.py first") from None
     if lines[0] != "\t".join(HEADER) or len(lines) < 3 or lines[-1] != "":
         raise UserError(
-            f"{path} is not a whole funnel: delete it and run scripts/collect_candidates.py again"
+            f"{path} is not a whole funnel: delete it and run scripts/funnel/collect_candidates.py again"
         )
     rows: list[FunnelRow] = []
     for number, line in enumerate(lines[1:-1], start=2):
@@ -108,7 +108,7 @@ def read_funnel(path: Path) -> list[FunnelRow]:
             rows.append(FunnelRow(name, int(kept), int(dropped), reason))
         except ValueError:
             raise UserError(
-                f"{path} line {number} is damaged: run scripts/collect_candidates.py again"
+                f"{path} line {number} is damaged: run scripts/funnel/collect_candidates.py again"
             ) from None
         if len(rows) > 1 and rows[-1].kept + rows[-1].dropped != rows[-2].kept:
             raise UserError(

@@ -126,10 +126,10 @@ def read_overlaps(path: Path) -> list[tuple[str, ...]]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist: run scripts/find_overlap.py first") from None
+        raise UserError(f"{path} does not exist: run scripts/funnel/find_overlap.py first") from None
     rows = [tuple(line.split("\t")) for line in lines[:-1]]
     if rows[:1] != [HEADER] or lines[-1] or any(len(row) != len(HEADER) for row in rows):
-        raise UserError(f"{path} is not a whole table of overlaps: run scripts/find_overlap.py again")
+        raise UserError(f"{path} is not a whole table of overlaps: run scripts/funnel/find_overlap.py again")
     return rows[1:]
 
 

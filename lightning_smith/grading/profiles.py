@@ -119,7 +119,9 @@ def read_profiles(path: Path) -> dict[ProfileKey, Profile]:
 def _profile(row: Any, path: Path) -> Profile:
     names = {field.name for field in fields(Profile)}
     if not isinstance(row, Mapping) or set(row) != names:
-        raise UserError(f"{path} is no table of profiles: delete it and run scripts/list_profiles.py again")
+        raise UserError(
+            f"{path} is no table of profiles: delete it and run scripts/funnel/list_profiles.py again"
+        )
     lists = {name: tuple(row[name]) for name in ("line_forms", "evaluation_sets")}
     return Profile(**{**row, **lists})
 

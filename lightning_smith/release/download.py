@@ -74,7 +74,8 @@ class FolderSource:
             lines = path.read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
             raise UserError(
-                f"{path} does not exist: build the miniature's release first (scripts/build_release.py), or {again}"
+                f"{path} does not exist: build the miniature's release first (scripts/miniature/build_release.py), "
+                f"or {again}"
             ) from None
         except (OSError, UnicodeDecodeError) as error:
             raise UserError(f"{path} cannot be read ({error}): {again}") from None

@@ -2,7 +2,7 @@
 
 `assets/release/shards.tsv` has the columns source (`<data set>@<revision>`), file, bytes and sha256; lines that start
 with `#` say what it is. A shard that is listed must match; one that is not is checked against what the hub announces.
-`scripts/record_shards.py` adds the rows of a finished download from the records that `download_shard` left.
+`scripts/release/record_shards.py` adds the rows of a finished download from the records that `download_shard` left.
 """
 
 from __future__ import annotations

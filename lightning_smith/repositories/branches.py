@@ -62,7 +62,9 @@ def read_branches(paths: list[Path]) -> dict[str, frozenset[str]]:
         except (KeyError, TypeError):
             whole = False
         if not whole:
-            raise UserError(f"{path} is not a list of branches: delete it and run scripts/list_branches.py")
+            raise UserError(
+                f"{path} is not a list of branches: delete it and run scripts/release/list_branches.py"
+            )
         if image_key(image_name) in map(image_key, found):
             raise UserError(f"{path} lists the branches of {image_name} a second time: name each image once")
         found[image_name] = frozenset(listed)

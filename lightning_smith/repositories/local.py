@@ -39,7 +39,7 @@ class LocalImage(Revisions):
     def open(cls, folder: Path) -> LocalImage:
         """Read `image.json`; UserError if the image is absent or half built."""
         if not (folder / "image.json").is_file():
-            raise UserError(f"there is no image at {folder}: build it (scripts/build_image.py)")
+            raise UserError(f"there is no image at {folder}: build it (scripts/miniature/build_image.py)")
         about: dict[str, Any] = read_json(folder / "image.json")
         try:
             return cls(folder, **{**about, "test_command": tuple(about["test_command"])})

@@ -31,7 +31,7 @@ def make(folder: Path, source: Source, *arguments: str) -> Path:
     sdists = kept.parent if kept.exists() else folder / "sdists"
     fetch_sdist(source, sdists / source.filename)
     folders = {"--sdists": sdists, "--work": folder / "work", "--out": folder / "out"}
-    command = [SMITH, "scripts/make_tasks.py", "--packages", source.package, *arguments]
+    command = [SMITH, "scripts/miniature/make_tasks.py", "--packages", source.package, *arguments]
     subprocess.run([*command, *(part for pair in folders.items() for part in pair)], cwd=ROOT, check=True)
     (work,) = (folder / "work").glob(f"{source.package}.*")
     return work

@@ -171,7 +171,7 @@ def test_leftovers_are_ours_or_stay(daemon: Daemon, docker_image_name: str) -> N
 
 def test_the_script_and_what_the_filter_reads(daemon: Daemon, docker_image_name: str, tmp_path: Path) -> None:
     key = image_key(docker_image_name)
-    command = [sys.executable, str(tiny_image.REPOSITORY / "scripts/list_branches.py"), "--docker"]
+    command = [sys.executable, str(tiny_image.REPOSITORY / "scripts/release/list_branches.py"), "--docker"]
     out = tmp_path / "branches.json"
     subprocess.run([*command, "--image-name", key, "--out", str(out)], check=True)
     assert json.loads(out.read_text())["branches"] == [tiny_image.TASK]

@@ -58,7 +58,7 @@ def test_an_output_that_does_not_fit_is_absent(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     append_jsonl(log, (record(n, sample).to_dict() for n in range(1000) for sample in range(4)))
     disk = tmp_path / "disk"
-    command = ["scripts/select_by_difficulty.py", "--log", str(log), "--seed", "1"]
+    command = ["scripts/probe/select_by_difficulty.py", "--log", str(log), "--seed", "1"]
     outputs = ["--out", str(disk / "table.tsv"), "--summary", str(disk / "summary.json")]
     done = run_on_small_disk(disk, sys.executable, *command, *outputs)
     assert done.returncode == 1
@@ -111,7 +111,15 @@ def test_a_shard_that_does_not_fit_is_absent(tmp_path: Path, source: str) -> Non
     (tmp_path / "folder" / "SHA256SUMS").write_text(sha256_sums(tmp_path / "folder", [name]))
     server, disk = HubServer(tmp_path / "folder"), tmp_path / "disk"
     location = {"hub": "acme/release", "folder": str(tmp_path / "folder")}[source]
-    command = ["scripts/download_shard.py", "--source", source, "--location", location, "--revision", COMMIT]
+    command = [
+        "scripts/release/download_shard.py",
+        "--source",
+        source,
+        "--location",
+        location,
+        "--revision",
+        COMMIT,
+    ]
     where = ["--file", name, "--out", str(disk / "raw" / "shard.parquet")]
     environment = {"HF_ENDPOINT": server.endpoint, "HF_HOME": str(tmp_path / "hf")}
     done = run_on_small_disk(disk, sys.executable, *command, *where, size="1m", **environment)

@@ -32,7 +32,7 @@ needs_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root")
 
 
 def script(dataset: Path, out: Path, host: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "scripts/pull_images.py", "--dataset", str(dataset), "--out", str(out)]
+    command = [sys.executable, "scripts/images/pull_images.py", "--dataset", str(dataset), "--out", str(out)]
     environment = {**os.environ, "DOCKER_HOST": host}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 

@@ -80,7 +80,14 @@ def test_only_what_a_node_lacks_is_imported_and_what_it_has_is_verified(
     for path, manifest in zip(paths, manifests, strict=True):
         write_json(path, manifest)
     out = tmp_path / "nodes.tsv"
-    command = [sys.executable, "scripts/import_images.py", "--manifests", *map(str, paths), "--out", str(out)]
+    command = [
+        sys.executable,
+        "scripts/images/import_into_nodes.py",
+        "--manifests",
+        *map(str, paths),
+        "--out",
+        str(out),
+    ]
 
     def run(*nodes: str) -> subprocess.CompletedProcess[str]:
         options = [f"--node={command}" for command in nodes]

@@ -92,7 +92,7 @@ def _quiet(hosts: Hosts) -> None:
 
 
 def prepare(folder: Path, built: AgentLayer, *flags: str, key: str = KEY) -> Path:
-    """What scripts/pull_images.py makes of one task; returns the manifest's path."""
+    """What scripts/images/pull_images.py makes of one task; returns the manifest's path."""
     (folder / "tasks.jsonl").write_text(json.dumps(make_row(1, image_name=f"swebench/{key}")) + "\n")
     layer = ["--agent", str(built.tar.parent), "--agent-python", str(tiny_image.TESTBED_PYTHON)]
     where = ["--dataset", str(folder / "tasks.jsonl"), "--out", str(folder / "images")]

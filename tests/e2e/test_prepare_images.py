@@ -368,7 +368,14 @@ def test_each_image_fails_alone_and_the_end_says_how_to_try_again(
     dataset = tmp_path / "tasks.jsonl"
     tiny_image.write_tasks(dataset, *(tiny_image.row(image_name=name) for name in three))
     out = tmp_path / "data/images"
-    command = [sys.executable, "scripts/pull_images.py", "--dataset", str(dataset), "--dataset", str(dataset)]
+    command = [
+        sys.executable,
+        "scripts/images/pull_images.py",
+        "--dataset",
+        str(dataset),
+        "--dataset",
+        str(dataset),
+    ]
     command += ["--max-workers", "2", "--out", str(out), "--agent", str(layer.tar.parent)]
     command += ["--agent-python", str(tiny_image.TESTBED_PYTHON)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -379,7 +386,7 @@ def test_each_image_fails_alone_and_the_end_says_how_to_try_again(
         in done.stderr
     )
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("try just these again: python scripts/pull_images.py --dataset ")
+    assert last.startswith("try just these again: python scripts/images/pull_images.py --dataset ")
     assert last.endswith(f"--image {three[1]}") and last.count("--image") == 1
     assert sorted(path.stem for path in out.glob("*.json")) == sorted(map(image_key, (three[0], three[2])))
     docker_image.derive(daemon, three[0], three[1])
@@ -403,7 +410,14 @@ def test_killed_in_the_middle_and_run_again(
     dataset = tmp_path / "tasks.jsonl"
     tiny_image.write_tasks(dataset, *(tiny_image.row(image_name=name) for name in three))
     out = tmp_path / "images"
-    command = [sys.executable, "scripts/pull_images.py", "--dataset", str(dataset), "--max-workers", "1"]
+    command = [
+        sys.executable,
+        "scripts/images/pull_images.py",
+        "--dataset",
+        str(dataset),
+        "--max-workers",
+        "1",
+    ]
     command += [
         "--out",
         str(out),

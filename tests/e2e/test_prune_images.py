@@ -64,7 +64,7 @@ def ours(daemon: Daemon, tmp_path: Path) -> Iterator[Ours]:
 
 def prune(folder: Path, *options: str, answer: str | None = None) -> subprocess.CompletedProcess[str]:
     """The script, with a terminal that answers, or none."""
-    command = [sys.executable, "scripts/prune_images.py", "--manifests", str(folder), *options]
+    command = [sys.executable, "scripts/images/prune_images.py", "--manifests", str(folder), *options]
     end, terminal = pty.openpty()
     if answer is not None:
         os.write(end, answer.encode())

@@ -419,7 +419,7 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
     write_decisions(tmp_path / "test_count.tsv", Decisions("test_count", {PREFIX + n: None for n in names}))
     out = tmp_path / "validation" / "0.jsonl"
     command = [
-        *(sys.executable, "scripts/validate_tasks.py", "--shards", str(shard)),
+        *(sys.executable, "scripts/funnel/validate_tasks.py", "--shards", str(shard)),
         *("--previous", str(tmp_path / "test_count.tsv"), "--runs", "3", "--timeout", "30"),
         *("--workspace", "bwrap", "--images", str(images), "--tests", "image"),
         *("--scratch", str(tmp_path / "scratch"), "--log", str(tmp_path / "live/0.jsonl"), "--out", str(out)),
@@ -457,7 +457,7 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
     decisions = tmp_path / "validated.tsv"
     filtered = [
         sys.executable,
-        "scripts/filter_validated.py",
+        "scripts/funnel/filter_validated.py",
         *flags,
         "--logs",
         str(out),

@@ -38,8 +38,9 @@ def write_shard(path: Path, rows: list[dict[str, Any]], schema: pa.Schema = SCHE
 
 
 def load_script(name: str) -> ModuleType:
-    """The module of `scripts/<name>.py`."""
-    spec = importlib.util.spec_from_file_location(f"script_{name}", SCRIPTS / f"{name}.py")
+    """Return the module of the script of this name, in whichever folder below `scripts/`."""
+    (path,) = SCRIPTS.rglob(f"{name}.py")
+    spec = importlib.util.spec_from_file_location(f"script_{name}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -31,7 +31,7 @@ def reasons(batch: pa.RecordBatch, branches: Mapping[str, Set[str]]) -> list[str
         if keys[image_name] not in by_key:
             raise UserError(
                 f"the branches of image {image_name} (instance {instance_id}) are not known: "
-                "run scripts/list_branches.py for it"
+                "run scripts/release/list_branches.py for it"
             )
         found.append(None if instance_id in by_key[keys[image_name]] else NOT_IN_IMAGE)
     return found

@@ -27,7 +27,7 @@ def reasons(batch: pa.RecordBatch, verdicts: Mapping[str, str | None]) -> list[s
         if instance_id not in verdicts:
             raise UserError(
                 f"instance {instance_id} was not validated: its shards' logs are of another run, so run "
-                "scripts/validate_tasks.py again"
+                "scripts/funnel/validate_tasks.py again"
             )
         found.append(verdicts[instance_id])
     return found

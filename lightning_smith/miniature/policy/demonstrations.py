@@ -324,7 +324,7 @@ class Demonstrations:
 
     @classmethod
     def read(cls, path: Path) -> Demonstrations:
-        """Demonstrations of a file that scripts/make_demonstrations.py wrote."""
+        """Demonstrations of a file that scripts/miniature/make_demonstrations.py wrote."""
         return cls(Site.from_dict(row) for row in read_jsonl(path))
 
     def counts(self) -> dict[str, int]:

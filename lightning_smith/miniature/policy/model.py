@@ -137,7 +137,7 @@ def load_policy(
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         if not (folder / name).is_file():
             raise UserError(
-                f"{folder} lacks {name}: it is not a policy folder (scripts/make_warm_start.py makes one)"
+                f"{folder} lacks {name}: it is not a policy folder (scripts/miniature/make_warm_start.py makes one)"
             )
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)

@@ -201,7 +201,7 @@ class Network:
         for name in ("config.json", "model.safetensors", "tokenizer.json"):
             if not (folder / name).is_file():
                 raise UserError(
-                    f"{folder} lacks {name}: it is not a policy folder (scripts/make_warm_start.py makes one)"
+                    f"{folder} lacks {name}: it is not a policy folder (scripts/miniature/make_warm_start.py makes one)"
                 )
         shape = Shape.of(folder)
         return cls(shape, _read_weights(folder, shape, dtype), folder, dtype, frozen=frozen)

@@ -96,7 +96,7 @@ class PackageWork:
         if not archive.exists() or sha256_file(archive) != self.source.sha256:
             raise UserError(
                 f"{archive} is absent or not the file that sources.tsv pins: get it with "
-                f"scripts/fetch_sdist.py --package {self.source.package} --out {archive}"
+                f"scripts/miniature/fetch_sdist.py --package {self.source.package} --out {archive}"
             )
         partial = self.folder / "tree.partial"
         shutil.rmtree(partial, ignore_errors=True)

@@ -172,7 +172,9 @@ def unpack_sdist(archive: Path | str, target: Path | str) -> None:
             with tarfile.open(archive) as file:
                 file.extractall(folder, filter="data")
         except FileNotFoundError:
-            raise UserError(f"{archive} does not exist: fetch it with scripts/fetch_sdist.py") from None
+            raise UserError(
+                f"{archive} does not exist: fetch it with scripts/miniature/fetch_sdist.py"
+            ) from None
         except (tarfile.TarError, EOFError) as error:
             raise UserError(f"{archive} cannot be unpacked ({error}): delete it and fetch it again") from None
         tops = list(Path(folder).iterdir())

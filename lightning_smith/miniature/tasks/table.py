@@ -238,7 +238,7 @@ def load_tasks(folder: Path | str, role: str) -> list[MiniTask]:
         data = path.read_bytes()
     except FileNotFoundError:
         raise UserError(
-            f"{path} does not exist: make it with scripts/make_tasks.py or restore it with git"
+            f"{path} does not exist: make it with scripts/miniature/make_tasks.py or restore it with git"
         ) from None
     tasks: list[MiniTask] = []
     seen: set[str] = set()
@@ -265,7 +265,7 @@ def _load_tests(path: Path) -> dict[str, dict[str, list[str]]]:
         tests = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise UserError(
-            f"{path} does not exist: make it with scripts/make_tasks.py or restore it with git"
+            f"{path} does not exist: make it with scripts/miniature/make_tasks.py or restore it with git"
         ) from None
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON ({error}): restore it with git") from None

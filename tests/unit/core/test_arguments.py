@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lightning_smith.core.arguments import number, whole
-from scripts import probe
+from scripts.probe import probe
 
 ROOT = Path(__file__).parents[3]
-PLACES = (*sorted((ROOT / "scripts").glob("*.py")), ROOT / "lightning_smith/images/options.py")
+PLACES = (*sorted((ROOT / "scripts").rglob("*.py")), ROOT / "lightning_smith/images/options.py")
 PROBE = ["--tasks", "t", "--images", "i", "--work", "w", "--seed", "1", "--model", "m", "--out", "o"]
 
 

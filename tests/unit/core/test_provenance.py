@@ -73,13 +73,13 @@ WRITTEN = {
     "lightning_smith/evaluation/grade.py": 2,
     "lightning_smith/evaluation/predict.py": 1,
     "lightning_smith/images/prepare.py": 1,
-    "scripts/build_docker_image.py": 1,
-    "scripts/check_release.py": 1,
-    "scripts/export_checkpoint.py": 1,
-    "scripts/probe.py": 1,
-    "scripts/select_by_difficulty.py": 1,
-    "scripts/split.py": 1,
-    "scripts/train_segment.py": 1,
+    "scripts/miniature/build_docker_image.py": 1,
+    "scripts/release/check_release.py": 1,
+    "scripts/train/export_checkpoint.py": 1,
+    "scripts/probe/probe.py": 1,
+    "scripts/probe/select_by_difficulty.py": 1,
+    "scripts/probe/split.py": 1,
+    "scripts/train/train_segment.py": 1,
 }
 
 

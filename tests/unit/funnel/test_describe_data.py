@@ -80,7 +80,7 @@ def test_the_reports_page_on_the_data(tmp_path: Path) -> None:
     ):
         write_overlaps(tmp_path / "overlap.tsv", overlaps)
         flags = ["--funnel", str(tmp_path / "funnel.tsv"), "--overlap", str(tmp_path / "overlap.tsv")]
-        load_script("data_table").main([*flags, "--out", str(tmp_path / "data.md")])
+        load_script("write_data_table").main([*flags, "--out", str(tmp_path / "data.md")])
         text = (tmp_path / "data.md").read_text()
         assert "Of 9 rows 7 are candidates." in text and "| statement | 7 | 2 | empty |" in text
         assert wanted in text

@@ -210,7 +210,7 @@ def test_the_scripts_with_swesmiths_registry(tmp_path: Path) -> None:
     table, out, odd_ids = tmp_path / "profiles.json", tmp_path / "gradable.tsv", tmp_path / "odd.jsonl"
 
     def run(script: str, *flags: str) -> str:
-        command = [str(SMITH), f"scripts/{script}.py", *shared, *flags]
+        command = [str(SMITH), f"scripts/funnel/{script}.py", *shared, *flags]
         return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
 
     printed = run("list_profiles", "--out", str(table))

@@ -110,7 +110,7 @@ def test_two_images_that_share_a_key_are_refused(tmp_path: Path, shards: list[Pa
 
 def test_the_script(tmp_path: Path, shards: list[Path]) -> None:
     def run(*flags: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "scripts/check_release.py", "--shards", *map(str, shards), *flags]
+        command = [sys.executable, "scripts/release/check_release.py", "--shards", *map(str, shards), *flags]
         out = ["--out", str(tmp_path / "release.json")]
         return subprocess.run([*command, *out], cwd=ROOT, capture_output=True, text=True)
 

@@ -161,7 +161,7 @@ def test_absent_and_wrong_sdists_are_named(demo: Demo) -> None:
     archive.write_bytes(archive.read_bytes() + b"x")
     with pytest.raises(UserError, match=r"demo-1\.0\.tar\.gz is absent or not the file") as caught:
         demo.make()
-    assert "scripts/fetch_sdist.py --package demo" in str(caught.value)
+    assert "scripts/miniature/fetch_sdist.py --package demo" in str(caught.value)
     archive.unlink()
     with pytest.raises(UserError, match=r"demo-1\.0\.tar\.gz is absent"):
         demo.make()

@@ -15,7 +15,7 @@ from lightning_smith.core.files import read_json, read_jsonl, write_jsonl
 from lightning_smith.probe.draw import Draw, seeded_order
 from lightning_smith.probe.run import draw_tasks, folder_revision, probe_requests
 from lightning_smith.probe.select import Difficulty, Selection, judge, judge_all, refuse_lost, select
-from scripts import probe_log, select_by_difficulty
+from scripts.probe import probe_log, select_by_difficulty
 
 BASE = RolloutRecord("t", 0, Outcome.SOLVED, 1.0, True, 3, 1, 1, 0.1, "m", "r", "sha256:0", 7)
 

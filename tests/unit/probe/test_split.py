@@ -12,7 +12,7 @@ from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import read_json, read_jsonl, write_jsonl
 from lightning_smith.probe.select import read_sides
 from lightning_smith.probe.split import changes, refuse_overlap, split
-from scripts import split as script
+from scripts.probe import split as script
 
 HEADER = "diff --git a/core.py b/core.py\nindex 1111111..2222222 100644\n--- a/core.py\n+++ b/core.py\n"
 CLAMP = (

@@ -71,7 +71,7 @@ def server(folder: Path) -> Iterator[HubServer]:
 
 @pytest.fixture
 def run(server: HubServer, tmp_path: Path) -> Run:
-    """Runs scripts/download_shard.py as a rule does; the shard goes to <tmp_path>/raw."""
+    """Runs scripts/release/download_shard.py as a rule does; the shard goes to <tmp_path>/raw."""
     clean = {
         key: value
         for key, value in os.environ.items()
@@ -81,7 +81,7 @@ def run(server: HubServer, tmp_path: Path) -> Run:
     def run(name: str = NAME, *flags: str, **environment: str) -> subprocess.CompletedProcess[str]:
         command = [
             sys.executable,
-            "scripts/download_shard.py",
+            "scripts/release/download_shard.py",
             "--source",
             "hub",
             "--location",
@@ -387,7 +387,14 @@ def test_a_finished_download_fills_the_table(run: Run, tmp_path: Path, folder: P
     table.write_text("# a note\n" + "\t".join(HEADER) + "\n")
 
     def record() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "scripts/record_shards.py", "--data", str(tmp_path), "--table", str(table)]
+        command = [
+            sys.executable,
+            "scripts/release/record_shards.py",
+            "--data",
+            str(tmp_path),
+            "--table",
+            str(table),
+        ]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
 
     assert "has no record of a download" in sentence(record())

@@ -17,7 +17,9 @@ EVALUATED = [(name, recipe, step) for name, recipe in RECIPES.items() for step i
 
 
 def results_table():
-    spec = importlib.util.spec_from_file_location("results_table", REPOSITORY / "scripts/results_table.py")
+    spec = importlib.util.spec_from_file_location(
+        "results_table", REPOSITORY / "scripts/report/make_table.py"
+    )
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

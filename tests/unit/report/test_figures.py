@@ -47,7 +47,7 @@ def test_every_figure_is_svg_and_reproducible(tmp_path: Path):
     """Two processes, because ids inside a figure must not depend on the hash seed or on what was drawn
     before."""
     arguments = write_data(tmp_path)
-    script = Path(__file__).parents[3] / "scripts/figures.py"
+    script = Path(__file__).parents[3] / "scripts/report/draw_figures.py"
     drawn = []
     for run in ("1", "2"):
         out = tmp_path / run

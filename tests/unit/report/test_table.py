@@ -333,7 +333,7 @@ def test_published_rate_must_follow_from_its_counts(tmp_path: Path):
 
 
 def test_script(tmp_path: Path):
-    from scripts import results_table
+    from scripts.report import make_table as results_table
 
     for name, checkpoint in (("0", BASE), ("64", X)):
         write_verdicts(tmp_path / name / "verdicts.jsonl", checkpoint.evaluation.verdicts)
@@ -350,12 +350,12 @@ def test_script(tmp_path: Path):
     for step in ("0", "64"):
         arguments += ["--evaluation", "moe", "moe", step, str(tmp_path / step)]
     with pytest.raises(UserError, match="moe step 64 was evaluated but has no training manifest"):
-        results_table.main(arguments)
-    results_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
+        make_table.main(arguments)
+    make_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
     first = (tmp_path / "main.md").read_bytes()
     assert (
         b"| moe | 64 | 1,024 | 260/500 | 52.0 % (47.6 to 56.3) | +4.2 (+1.6 to +6.8) |  | 0.0025 | 0.0025 |"
         in first
     )
-    results_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
+    make_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
     assert (tmp_path / "main.md").read_bytes() == first

@@ -317,7 +317,7 @@ def test_script_writes_its_manifest_last_and_refuses_other_files(run, tmp_path: 
     from lightning_smith.training.checkpoint import describe_files
 
     start, checkpoint = run
-    script = Path(__file__).parents[3] / "scripts/export_checkpoint.py"
+    script = Path(__file__).parents[3] / "scripts/train/export_checkpoint.py"
     spec = importlib.util.spec_from_file_location("export_checkpoint_script", script)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

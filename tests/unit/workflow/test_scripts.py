@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = sorted((Path(__file__).parents[3] / "scripts").glob("*.py"))
+SCRIPTS = sorted((Path(__file__).parents[3] / "scripts").rglob("*.py"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
@@ -25,7 +25,7 @@ def test_help_needs_no_other_environment(script: Path, capsys: pytest.CaptureFix
 
 
 def test_a_package_of_another_environment_is_named_with_it() -> None:
-    script = Path(__file__).parents[3] / "scripts/make_warm_start.py"
+    script = Path(__file__).parents[3] / "scripts/miniature/make_warm_start.py"
     done = subprocess.run(
         [sys.executable, str(script), "--demonstrations", "absent", "--out", "out", "--work", "work"],
         capture_output=True,

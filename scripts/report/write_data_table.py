@@ -15,8 +15,8 @@ from lightning_smith.report.data_table import render_data_table
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--funnel", type=Path, required=True, help="ledger of scripts/collect_candidates.py")
-    add("--overlap", type=Path, required=True, help="table of scripts/find_overlap.py")
+    add("--funnel", type=Path, required=True, help="ledger of scripts/funnel/collect_candidates.py")
+    add("--overlap", type=Path, required=True, help="table of scripts/funnel/find_overlap.py")
     add("--title", default="Training data", help="heading (default %(default)s)")
     add("--out", type=Path, required=True, help="Markdown page")
     args = parser.parse_args(argv)

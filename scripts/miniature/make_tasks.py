@@ -1,10 +1,10 @@
 """Make the miniature's committed tasks from nothing: one-line bugs in small packages, and what they break.
 
     uv sync --frozen --project envs/testbed
-    uv run --frozen --project envs/smith python scripts/make_tasks.py \\
+    uv run --frozen --project envs/smith python scripts/miniature/make_tasks.py \\
         --sdists work/sdists --work work/tasks --out assets/miniature/tasks
 
-The sdists come from scripts/fetch_sdist.py. A run that was stopped goes on when it is started again.
+The sdists come from scripts/miniature/fetch_sdist.py. A run that was stopped goes on when it is started again.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lightning_smith.funnel.filters.run import add_common_flags, run_filter
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add_common_flags(parser)
-    parser.add_argument("--overlap", type=Path, required=True, help="tasks of scripts/find_overlap.py")
+    parser.add_argument("--overlap", type=Path, required=True, help="tasks of scripts/funnel/find_overlap.py")
     parser.add_argument("--level", choices=sorted(overlap.LEVELS), required=True, help="what is dropped")
     return parser.parse_args(argv)
 

@@ -17,7 +17,11 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add_common_flags(parser)
     parser.add_argument(
-        "--logs", type=Path, nargs="+", required=True, help="finished logs of scripts/validate_tasks.py"
+        "--logs",
+        type=Path,
+        nargs="+",
+        required=True,
+        help="finished logs of scripts/funnel/validate_tasks.py",
     )
     parser.add_argument(
         "--runs", type=whole(1), required=True, help="test runs of each patch that must be there"

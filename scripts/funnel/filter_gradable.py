@@ -20,7 +20,9 @@ from lightning_smith.grading.profiles import profile_source, read_profiles
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add_common_flags(parser)
-    parser.add_argument("--profiles", type=Path, required=True, help="table of scripts/list_profiles.py")
+    parser.add_argument(
+        "--profiles", type=Path, required=True, help="table of scripts/funnel/list_profiles.py"
+    )
     parser.add_argument("--tests", required=True, help="backends.tests of the configuration")
     parser.add_argument("--images", type=Path, required=True, help="folder of local images")
     parser.add_argument(

@@ -16,12 +16,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--source", required=True, help="name and revision of the release")
-    add("--release", type=Path, required=True, help="JSON of scripts/check_release.py")
+    add("--release", type=Path, required=True, help="JSON of scripts/release/check_release.py")
     add("--shards", type=Path, nargs="+", required=True, help="parquet shards of the release")
-    add("--funnel", type=Path, required=True, help="ledger of scripts/collect_candidates.py")
-    add("--readings", type=Path, required=True, help="JSON of scripts/filter_branch.py")
+    add("--funnel", type=Path, required=True, help="ledger of scripts/funnel/collect_candidates.py")
+    add("--readings", type=Path, required=True, help="JSON of scripts/funnel/filter_branch.py")
     add("--candidates", type=Path, required=True, help="rows that survived")
-    add("--overlap", type=Path, required=True, help="table of scripts/find_overlap.py")
+    add("--overlap", type=Path, required=True, help="table of scripts/funnel/find_overlap.py")
     add("--out", type=Path, required=True, help="Markdown page")
     return parser.parse_args(argv)
 

@@ -22,7 +22,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         type=Path,
         nargs="+",
         required=True,
-        help="files of scripts/list_branches.py, one an image",
+        help="files of scripts/release/list_branches.py, one an image",
     )
     parser.add_argument(
         "--readings",
