@@ -333,7 +333,7 @@ def test_published_rate_must_follow_from_its_counts(tmp_path: Path):
 
 
 def test_script(tmp_path: Path):
-    from scripts.report import make_table as results_table
+    from scripts.report import make_table
 
     for name, checkpoint in (("0", BASE), ("64", X)):
         write_verdicts(tmp_path / name / "verdicts.jsonl", checkpoint.evaluation.verdicts)

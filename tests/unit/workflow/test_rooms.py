@@ -11,7 +11,12 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_rooms_import_only_rooms_below_them() -> None:
-    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command as c; c()",
+        "--no-cache",
+    ]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0 and "Contracts: 1 kept, 0 broken." in run.stdout, run.stdout + run.stderr
 
