@@ -105,7 +105,7 @@ class Node:
                 errors.seek(0)
                 lines = errors.read().decode("utf-8", "replace").strip().splitlines()
                 last = lines[-1] if lines else f"exit code {process.returncode}"
-                raise UserError(f"`{self.command} {arguments[0]} {arguments[1]}` failed: {last}")
+                raise UserError(f"`{self.command} {' '.join(arguments[:2])}` failed: {last}")
             output.seek(0)
             return output.read()
 

@@ -137,6 +137,8 @@ def test_an_import_that_stalls_or_is_cut_leaves_a_sentence(
         Node(f"{sys.executable} -c 'import time; time.sleep(60)'").load([b"x"], timeout_s=1)
     with pytest.raises(UserError, match=r"images import` failed: ctr: .*"):
         node.load([b"x" * 1000], timeout_s=60)
+    with pytest.raises(UserError, match=r"`false version` failed: exit code 1"):
+        Node("false").run("version")
     with pytest.raises(
         UserError, match=r"containerd has nothing whole as docker.io/.*:openai-.* after the import"
     ):
