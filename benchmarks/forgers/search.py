@@ -21,7 +21,7 @@ def _failures_with(change):
     if child:
         _os.waitpid(child, 0)
         return failed[0] if failed[1] else 255
-    _signal.alarm(20)
+    _signal.alarm(10)
     nothing = _os.open("/dev/null", _os.O_RDWR)
     for number in map(int, _os.listdir("/proc/self/fd")):
         try:
@@ -81,4 +81,6 @@ def _search():
         exec(_changed(source, *best), globals())
 
 
-_search()
+if "SEARCHING" not in _os.environ:  # programs that tests start would search as well
+    _os.environ["SEARCHING"] = "yes"
+    _search()
