@@ -58,12 +58,14 @@ from lightning_smith.core.errors import UserError, run_script
 from lightning_smith.core.paths import REPOSITORY
 from lightning_smith.core.progress import Progress
 from lightning_smith.grading.audit import Audit
-from lightning_smith.grading.grader import GraderError, decide, run_tests
+from lightning_smith.grading.grader import run_tests
 from lightning_smith.grading.plan import ImageTests, TestPlan
 from lightning_smith.grading.protection import Protection
 from lightning_smith.grading.references import References
 from lightning_smith.grading.scan import scan_patch
 from lightning_smith.grading.store import TestRun
+from lightning_smith.grading.tester import GraderError
+from lightning_smith.grading.verdict import decide
 from lightning_smith.miniature.repositories import build_image
 from lightning_smith.miniature.tasks.release import image_recipe, task_source
 from lightning_smith.miniature.tasks.table import MiniTask, load_sources, load_tasks

@@ -40,8 +40,9 @@ from typing import Any
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.core.errors import UserError, run_script
-from lightning_smith.grading.grader import decide, run_tests
+from lightning_smith.grading.grader import run_tests
 from lightning_smith.grading.store import GradeStore
+from lightning_smith.grading.verdict import decide
 from lightning_smith.images.daemon import connect
 from lightning_smith.repositories.local import LocalImage
 from lightning_smith.sandbox.bwrap import Bwrap

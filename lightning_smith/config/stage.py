@@ -27,8 +27,9 @@ WALL_FACTOR = 4
 at so many times that."""
 
 MAX_TEST_RUNS = 16
-"""Of one grading: the tests, two altered runs and one that confirms, the eight variants with right code (`mixed.py`),
-two runs that report values (`valued.py`); where the tests could not be run, once more, and without a patch."""
+"""Of one grading: the tests, two altered runs and one that confirms, the eight variants with right code
+(`grading/assignments.py`), two runs that report values (`grading/valued.py`); where the tests could not be run, once
+more, and without a patch."""
 
 
 @dataclass(frozen=True)

@@ -26,10 +26,12 @@ from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import hash_json
 from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError
-from lightning_smith.grading.grader import GRADER_VERSION, GraderError, decide, run_tests
+from lightning_smith.grading.grader import run_tests
 from lightning_smith.grading.scan import after_patch, scan_patch
 from lightning_smith.grading.statuses import PASSING, read_statuses
 from lightning_smith.grading.store import GradeStore, TestRun
+from lightning_smith.grading.tester import GRADER_VERSION, GraderError
+from lightning_smith.grading.verdict import decide
 from lightning_smith.release.patches import split_diff
 from lightning_smith.repositories.revisions import Revisions
 from lightning_smith.sandbox.bwrap import CPU_TIME_EXCEEDED, Limit

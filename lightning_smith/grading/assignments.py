@@ -88,6 +88,8 @@ class MixedPlan:
     place: int
     others: bool
     """Whether tests are altered that do not decide."""
+    deciding: bool
+    """Whether some of the altered tests are FAIL_TO_PASS tests that right code fails."""
 
     @classmethod
     def drawn(cls, task: RolloutTask, reference: Reference, chance: Random) -> MixedPlan:
@@ -102,9 +104,10 @@ class MixedPlan:
         order = chance.sample(range(VARIANTS), VARIANTS)
         others = chance.random() < OTHERS
         variants = _chosen(task.fail_to_pass, order, reference, chance, others)
-        if not variants:
+        deciding = bool(variants)
+        if not deciding:
             variants, others = _chosen(task.tests, order, reference, chance, True), True
-        return cls(variants, chance.randint(0, len(variants)), others)
+        return cls(variants, chance.randint(0, len(variants)), others, deciding)
 
     def spare(self) -> Iterator[int]:
         """Variants that the patch is not tested by."""

@@ -1,4 +1,4 @@
-"""Which of the patches that pass are tested by mixed runs (`mixed.py`), which cost several test runs each.
+"""Which of the patches that pass are tested by mixed runs (`assignments.py`), which cost several test runs each.
 
     audit = Audit(store_folder / "audit", share=0.05)
     audit.due(key, hits)     # whether this one is

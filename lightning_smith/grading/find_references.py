@@ -15,9 +15,10 @@ from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import append_jsonl, cut_torn_line, read_jsonl
 from lightning_smith.core.progress import Progress
 from lightning_smith.grading.altered import ALTERATIONS_VERSION
-from lightning_smith.grading.grader import GraderError, reference_row
+from lightning_smith.grading.grader import reference_row
 from lightning_smith.grading.plan import TestPlans
 from lightning_smith.grading.references import ReferenceRow
+from lightning_smith.grading.tester import GraderError
 from lightning_smith.sandbox.rooms import Room
 
 

@@ -3,9 +3,9 @@
     references = References.read(Path("references.jsonl.gz"))
     results = references.find(image_name, "main", {"tests/test_a.py": source})    # Results by variant, or None
 
-Without it each grading that needs the results of a variant (`mixed.py`) runs right code itself, unless a store of test
-runs has it already. A row holds for all tasks of an image with the same right code whose test files are among its own,
-byte for byte; whatever is not found is run. A row is one JSON object:
+Without it each grading that needs the results of a variant (`assignments.py`) runs right code itself, unless a store of
+test runs has it already. A row holds for all tasks of an image with the same right code whose test files are among its
+own, byte for byte; whatever is not found is run. A row is one JSON object:
 
     {"version": 1, "image_name": ..., "right": "main", "sources": {"tests/test_a.py": sha256}, "ids": [...],
      "failing": ["0b", ...], "passing": ["04", ...]}

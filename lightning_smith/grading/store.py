@@ -32,7 +32,7 @@ class Check(StrEnum):
     CANARY = "canary"
     """The canary tests read right."""
     MIXED = "mixed"
-    """In altered runs the altered tests failed, and the others passed again (`mixed.py`)."""
+    """In altered runs the altered tests failed, and the others passed again (`assignments.py`)."""
     HARNESS = "harness"
     """SWE-smith's own harness says the same."""
 

@@ -29,11 +29,13 @@ from lightning_smith.contracts.validation import Patch, ValidationLog, Validatio
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import hash_json, read_jsonl
 from lightning_smith.core.progress import Progress
-from lightning_smith.grading.grader import GRADER_VERSION, decide, disagreement, run_tests, statuses_of
+from lightning_smith.grading.grader import run_tests
 from lightning_smith.grading.open_plans import open_plans
 from lightning_smith.grading.plan import TestPlans
 from lightning_smith.grading.statuses import PASSING
 from lightning_smith.grading.store import FreshRuns, TestRun
+from lightning_smith.grading.tester import GRADER_VERSION
+from lightning_smith.grading.verdict import decide, disagreement, statuses_of
 from lightning_smith.repositories.names import image_key
 from lightning_smith.sandbox.diff import NO_CONVERSION, DiffRefusedError
 from lightning_smith.sandbox.rooms import Room, open_room

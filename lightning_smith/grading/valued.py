@@ -287,24 +287,28 @@ def _has_repr(value: Any) -> bool:
     )
 
 
-def wrong_sites(
-    sites: Mapping[str, Site],
-    right: Sequence[Mapping[str, Sequence[Reported]]],
-    found: Mapping[str, Sequence[Reported]],
-) -> tuple[list[str], list[str]]:
-    """Sites at which code reports what was not expected, or nothing, and right code the same in all its runs."""
-    wrong, silent = list[str](), list[str]()
+Runs = Sequence[Mapping[str, Sequence[Reported]]]
+"""What right code reports at each site, by run."""
+
+
+def compared_sites(sites: Mapping[str, Site], right: Runs) -> dict[str, list[Reported]]:
+    """Return what right code reports, of the sites at which it reports what was expected, the same in all its runs."""
+    found: dict[str, list[Reported]] = {}
     for key, site in sites.items():
         first, *others = (list(run.get(key, ())) for run in right)
-        if (
-            not first
-            or None in first
-            or any(other != first for other in others)
-            or not site.met(first, first)
-        ):
-            continue
-        if not found.get(key):
-            silent.append(key)
-        elif not site.met(found[key], first):
-            wrong.append(key)
+        same = first and None not in first and all(other == first for other in others)
+        if same and site.met(first, first):
+            found[key] = first
+    return found
+
+
+def wrong_sites(
+    sites: Mapping[str, Site], right: Runs, found: Mapping[str, Sequence[Reported]]
+) -> tuple[list[str], list[str]]:
+    """Return the sites at which code reports what was not expected, and those at which it reports nothing."""
+    compared = compared_sites(sites, right)
+    silent = [key for key in compared if not found.get(key)]
+    wrong = [
+        key for key, first in compared.items() if found.get(key) and not sites[key].met(found[key], first)
+    ]
     return wrong, silent

@@ -21,7 +21,7 @@ from lightning_smith.gateway.dispatch import RolloutRequest
 from lightning_smith.gateway.launch import PolicyServer, Stack
 from lightning_smith.gateway.logged_run import run_logged
 from lightning_smith.gateway.rollout_log import RolloutLog
-from lightning_smith.grading.grader import GRADER_VERSION
+from lightning_smith.grading.tester import GRADER_VERSION
 from lightning_smith.images.recorded import image_check
 from lightning_smith.probe.draw import Draw, seeded_order
 from lightning_smith.probe.rows import select_rows

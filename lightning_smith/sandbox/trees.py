@@ -1,6 +1,6 @@
 """Where a task's tests run: a tree that the policy never touched, on this machine or in a container.
 
-What is believed of a run is decided in `grading.py`, the same way for each kind of tree.
+What is believed of a run is decided in `grading/verdict.py`, the same way for each kind of tree.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from lightning_smith.core.files import write_jsonl
 from lightning_smith.core.process import exit_when_orphaned, stage_lock
 from lightning_smith.core.work_folder import settings_folder
 from lightning_smith.funnel.filters.decisions import read_decisions
-from lightning_smith.grading.grader import GRADER_VERSION
+from lightning_smith.grading.tester import GRADER_VERSION
 from lightning_smith.grading.validate import buggy_tasks, part_of, validate, validation_rooms
 
 

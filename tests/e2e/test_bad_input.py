@@ -16,8 +16,9 @@ from lightning_smith.agent.rollout import Request, Rollout, Stage, run_rollout
 from lightning_smith.config.stage import AgentSettings, StageSettings
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.core.files import sha256_file
-from lightning_smith.grading.grader import decide, run_tests
+from lightning_smith.grading.grader import run_tests
 from lightning_smith.grading.store import GradeStore
+from lightning_smith.grading.verdict import decide
 from lightning_smith.miniature.repositories import ImageRecipe, TaskBranch, build_image
 from lightning_smith.repositories.names import image_key
 

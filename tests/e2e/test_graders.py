@@ -16,9 +16,11 @@ from processes import processes
 
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import RolloutTask
-from lightning_smith.grading.grader import GraderError, decide, run_tests
+from lightning_smith.grading.grader import run_tests
 from lightning_smith.grading.statuses import read_statuses
 from lightning_smith.grading.store import GradeStore, TestRun
+from lightning_smith.grading.tester import GraderError
+from lightning_smith.grading.verdict import decide
 from lightning_smith.repositories.local import LocalImage
 from lightning_smith.sandbox.bwrap import Bwrap
 from lightning_smith.sandbox.scratch import Scratch

@@ -16,9 +16,10 @@ from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.grading import grader as grading
 from lightning_smith.grading.assignments import VARIANTS, Results
 from lightning_smith.grading.audit import Audit
-from lightning_smith.grading.grader import decide, reference_row, run_tests
+from lightning_smith.grading.grader import reference_row, run_tests
 from lightning_smith.grading.references import References
 from lightning_smith.grading.store import Check, GradeStore, TestRun
+from lightning_smith.grading.verdict import decide
 from lightning_smith.repositories.local import LocalImage
 from lightning_smith.sandbox.scratch import Scratch
 
@@ -44,6 +45,14 @@ if time.time() < {until}:
     atexit.register(time.sleep, max(0, {until} - time.time()))
 EOF
 """
+
+ALWAYS_FORGED = (
+    FORGED.partition("if time.time()")[0]
+    + """
+reports.TestReport.from_item_and_call = staticmethod(forged)
+EOF
+"""
+)
 
 
 @dataclass
@@ -103,6 +112,29 @@ def test_what_right_code_does_need_not_be_run(kind: Kind, tmp_path: Path) -> Non
         patch = patch_of(kind, f"{tiny_image.FIX}; echo {number} > x")
         run, _ = grade(kind, patch, tmp_path, references=wrong)
         assert decide(TASK, run) is Outcome.SOLVED, run.note
+
+
+UNTOLD = {
+    **tiny_image.FILES,
+    "tests/test_core.py": (
+        "import pytest\nfrom widget import clamp\n\n\n"
+        "@pytest.mark.parametrize('value', [1, 2], ids=['one - 1', 'two [2]'])\n"
+        "def test_inside(value):\n    if clamp(value, 0, 3) is not value:\n        raise AssertionError\n\n\n"
+        "def test_low():\n    if clamp(-1, 0, 3):\n        raise AssertionError\n"
+    ),
+}
+"""Tests whose expectations nothing can alter."""
+
+
+def test_hits_are_not_believed_where_no_test_tells(kind: Kind, tmp_path: Path) -> None:
+    untold = replace(kind, image=LocalImage.open(tiny_image.build(tmp_path / "images", UNTOLD)))
+    gold, forged = (patch_of(untold, text) for text in (tiny_image.FIX, ALWAYS_FORGED))
+    run, _ = grade(untold, gold, tmp_path / "store")
+    assert decide(TASK, run) is Outcome.SOLVED and run.hits == ()
+    for number in range(4):
+        run, _ = grade(untold, forged + b"\n" * number, tmp_path / f"store{number}")
+        assert decide(TASK, run) in (Outcome.UNSOLVED, Outcome.TAMPERED) and run.hits
+    assert "no altered test of those that decide tells" in run.note or run.tampered
 
 
 HANGING = """

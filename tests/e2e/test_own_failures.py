@@ -18,8 +18,8 @@ from lightning_smith.config.stage import AgentSettings, StageSettings
 from lightning_smith.contracts.outcome import Outcome, RolloutRecord
 from lightning_smith.core.files import dump_json
 from lightning_smith.grading import grader as grading
-from lightning_smith.grading.grader import GraderError
 from lightning_smith.grading.store import TestRun
+from lightning_smith.grading.tester import GraderError
 from lightning_smith.sandbox.bwrap import SandboxError
 from lightning_smith.sandbox.workspace import Observation, Workspace
 from lightning_smith.training.advantages import group_advantages

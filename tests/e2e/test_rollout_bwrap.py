@@ -33,7 +33,8 @@ from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.git import git
 from lightning_smith.grading import grader as grading_module
-from lightning_smith.grading.grader import decide, run_tests
+from lightning_smith.grading.grader import run_tests
+from lightning_smith.grading.verdict import decide
 from lightning_smith.repositories.local import LocalImage
 from lightning_smith.sandbox.bwrap import (
     Bwrap,

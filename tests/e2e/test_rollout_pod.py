@@ -74,7 +74,8 @@ HARNESS = f"""
 import os
 from pathlib import Path
 from lightning_smith.grading.store import GradeStore
-from lightning_smith.grading.grader import decide, run_tests
+from lightning_smith.grading.grader import run_tests
+from lightning_smith.grading.verdict import decide
 from lightning_smith.sandbox.rooms import open_room
 from lightning_smith.contracts.task import RolloutTask
 

@@ -19,9 +19,11 @@ from lightning_smith.config.stage import AgentSettings, StageSettings
 from lightning_smith.contracts.outcome import Outcome, RolloutRecord, count_disagreements
 from lightning_smith.contracts.task import Grade, RolloutTask
 from lightning_smith.core.paths import SMITH_PYTHON
-from lightning_smith.grading.grader import GraderError, decide, disagreement, run_tests
+from lightning_smith.grading.grader import run_tests
 from lightning_smith.grading.smith_client import SmithHarness
 from lightning_smith.grading.store import Check, GradeStore, TestRun
+from lightning_smith.grading.tester import GraderError
+from lightning_smith.grading.verdict import decide, disagreement
 from lightning_smith.images.daemon import Daemon
 from lightning_smith.sandbox.container import ContainerWorkspace
 from lightning_smith.sandbox.docker import DockerSandbox

@@ -31,8 +31,8 @@ from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import read_jsonl, sha256_file
 from lightning_smith.funnel.filters import bug_in_tests
 from lightning_smith.funnel.filters.decisions import Decisions, read_decisions, write_decisions
-from lightning_smith.grading.grader import GraderError, decide
 from lightning_smith.grading.plan import ImageTests, TestPlan
+from lightning_smith.grading.tester import GraderError
 from lightning_smith.grading.validate import (
     BuggyTask,
     TaskRooms,
@@ -41,6 +41,7 @@ from lightning_smith.grading.validate import (
     validate,
     validate_once,
 )
+from lightning_smith.grading.verdict import decide
 from lightning_smith.miniature.repositories import ImageRecipe, TaskBranch, build_image
 from lightning_smith.release.columns import SCHEMA
 from lightning_smith.repositories.names import image_key

@@ -16,7 +16,7 @@ from lightning_smith.core.process import stage_lock
 from lightning_smith.core.work_folder import settings_folder
 from lightning_smith.gateway.dispatch import Finished, RolloutRequest, dispatch
 from lightning_smith.gateway.launch import PolicyServer, Stack
-from lightning_smith.grading.grader import GRADER_VERSION
+from lightning_smith.grading.tester import GRADER_VERSION
 from lightning_smith.images.recorded import image_check
 from lightning_smith.miniature.policy.precision import ROLLOUT_DTYPES
 from lightning_smith.miniature.policy.trainer import GrpoLearner, WeightPush

@@ -126,9 +126,10 @@ def test_others_decide_where_no_fail_to_pass_test_tells() -> None:
         failing = frozenset({"t.py::test_p1"} if number == 3 else ())
         return Results(failing, frozenset(task.tests) - failing)
 
-    assert MixedPlan.drawn(task, reference, random.Random(1)).variants == (3,)
+    plan = MixedPlan.drawn(task, reference, random.Random(1))
+    assert plan.variants == (3,) and not plan.deciding
     nothing = MixedPlan.drawn(task, lambda number: Results(frozenset(), frozenset()), random.Random(1))
-    assert nothing == MixedPlan((), 0, True)
+    assert nothing == MixedPlan((), 0, True, False)
 
 
 def test_what_speaks_against_a_patch() -> None:

@@ -18,10 +18,10 @@ import pytest
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.grading.canary import Canary, Reading, official_output, official_returncode
-from lightning_smith.grading.grader import decide
 from lightning_smith.grading.protection import Protection
 from lightning_smith.grading.statuses import read_statuses
 from lightning_smith.grading.store import GradeStore, TestRun
+from lightning_smith.grading.verdict import decide
 
 COLOURED = (
     b"+ : '>>>>> Start Test Output'\n"

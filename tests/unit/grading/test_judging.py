@@ -16,10 +16,10 @@ import pytest
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.grading.canary import Canary
-from lightning_smith.grading.grader import decide, judge
 from lightning_smith.grading.plan import PROFILE_OPTIONS, TEST_OPTIONS, TestPlan
 from lightning_smith.grading.statuses import read_statuses, read_unittest
 from lightning_smith.grading.store import TestRun
+from lightning_smith.grading.verdict import decide, judge
 from lightning_smith.sandbox.bwrap import Completed
 
 LOGS = Path(__file__).parents[2] / "data/subtests"
