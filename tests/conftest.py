@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -41,6 +43,13 @@ LABELLED = (
 )
 """Files that remove every image with the agent layer from the daemon: one process runs them."""
 
+KINDS_DRAWN = ("attacks/",)
+"""Folders whose tests run in one of their kinds of workspaces, drawn by the commit; with --all in each."""
+
+WHOLE_RUNS = "whole_run"
+"""Mark of tests that run a whole experiment: one in `WHOLE_RUNS_DRAWN` is drawn by the commit; with --all each runs."""
+WHOLE_RUNS_DRAWN = 3
+
 LONGEST = ("attacks/", *LABELLED, "e2e/test_workflow.py", "e2e/", "workflow/")
 """Begun in this order, so that no process is left with a long file at the end."""
 
@@ -58,17 +67,65 @@ def _place(file: str) -> int:
     return next((i for i, start in enumerate(LONGEST) if file.startswith(start)), len(LONGEST))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all",
+        action="store_true",
+        help="every attack in every kind of workspace, and every whole experiment; else a part, drawn by the commit",
+    )
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Longest first; the order inside a file stays."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the commit has not drawn; longest first, and the order inside a file stays."""
+    if not config.getoption("--all") and not _named(config):
+        commit = _commit()
+        drawn = _drawn(items, commit)
+        config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
+        items[:] = [item for item in items if item in drawn]
     items.sort(key=lambda item: _place(item.nodeid.partition("::")[0]))
+
+
+def _commit() -> str:
+    """The commit that is tested; nothing where there is no repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def _drawn(items: list[pytest.Item], commit: str) -> set[pytest.Item]:
+    """Return the tests that run for a commit: each commit draws anew, so that every test comes round."""
+    alike: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        alike.setdefault(_without_kind(item), []).append(item)
+    drawn: set[pytest.Item] = set()
+    for name, group in alike.items():
+        lot = int.from_bytes(hashlib.sha256(f"{commit} {name}".encode()).digest()[:8], "big")
+        if group[0].get_closest_marker(WHOLE_RUNS) and lot % WHOLE_RUNS_DRAWN:
+            continue
+        drawn.update([group[lot // WHOLE_RUNS_DRAWN % len(group)]] if len(group) > 1 else group)
+    return drawn
+
+
+def _without_kind(item: pytest.Item) -> str:
+    """The id of a test, the same for its kinds of workspaces where one of these is drawn."""
+    parameters = (
+        item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    )
+    kind = parameters.get("kind")
+    if kind is None or not item.nodeid.removeprefix("tests/").startswith(KINDS_DRAWN):
+        return item.nodeid
+    return item.nodeid.replace(f"[{kind}", "[*")
+
+
+def _named(config: pytest.Config) -> bool:
+    """Whether files or tests are named, which are run as they are."""
+    return any(Path(argument.partition("::")[0]).suffix == ".py" for argument in config.args)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One process more than cores, since many tests wait; none beside this one where files or tests are named."""
-    named = all(Path(argument.partition("::")[0]).suffix == ".py" for argument in config.args)
-    return 0 if named else min((os.cpu_count() or 1) + 1, MAX_WORKERS)
+    return 0 if _named(config) else min((os.cpu_count() or 1) + 1, MAX_WORKERS)
 
 
 @pytest.hookimpl(optionalhook=True)

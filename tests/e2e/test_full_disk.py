@@ -72,7 +72,7 @@ def test_an_output_that_does_not_fit_is_absent(tmp_path: Path) -> None:
 FILL_LOG = """
 import sys
 from pathlib import Path
-sys.path[:0] = ["tests", "tests/e2e"]
+sys.path[:0] = ["tests/support", "tests/e2e"]
 from test_full_disk import record
 from lightning_smith.core.errors import run_script
 from lightning_smith.gateway.rollout_log import RolloutLog

@@ -62,7 +62,7 @@ def test_killed_probe_goes_on_without_repeating(tmp_path: Path) -> None:
     mark, names = Mark(), [f"slow-{i}" for i in range(6)]
     candidates(tmp_path, names)
     command = [sys.executable, "-c", textwrap.dedent(RUN), str(tmp_path), mark.value, *names]
-    environment = {**os.environ, "PYTHONPATH": str(FOLDER)}
+    environment = {**os.environ, "PYTHONPATH": f"{FOLDER}:{Path(__file__).parent}"}
     first = subprocess.Popen(command, env=environment)
     log = (
         settings_folder(tmp_path / "work", settings(tmp_path, mark).deciding(), stage="probe")

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gateway_stack import FOLDER
 
 from lightning_smith.core.process import free_port
 from lightning_smith.gateway.client import Gateway
 
 pytestmark = pytest.mark.e2e
 
-FOLDER = Path(__file__).resolve().parent
 KEY = f"sk-run-{secrets.token_hex(16)}"
 
 ENDINGS = {
