@@ -47,7 +47,7 @@ KINDS_DRAWN = ("attacks/",)
 """Folders whose tests run in one of their kinds of workspaces, drawn by the commit; with --all in each."""
 
 WHOLE_RUNS = "whole_run"
-"""Mark of tests that run a whole experiment: one in `WHOLE_RUNS_DRAWN` is drawn by the commit; with --all each runs."""
+"""Mark of files that run a whole experiment: one in `WHOLE_RUNS_DRAWN` is drawn by the commit; with --all each runs."""
 WHOLE_RUNS_DRAWN = 3
 
 LONGEST = ("attacks/", *LABELLED, "e2e/test_workflow.py", "e2e/", "workflow/")
@@ -99,11 +99,15 @@ def _drawn(items: list[pytest.Item], commit: str) -> set[pytest.Item]:
         alike.setdefault(_without_kind(item), []).append(item)
     drawn: set[pytest.Item] = set()
     for name, group in alike.items():
-        lot = int.from_bytes(hashlib.sha256(f"{commit} {name}".encode()).digest()[:8], "big")
-        if group[0].get_closest_marker(WHOLE_RUNS) and lot % WHOLE_RUNS_DRAWN:
+        file = name.partition("::")[0]
+        if group[0].get_closest_marker(WHOLE_RUNS) and _lot(commit, file) % WHOLE_RUNS_DRAWN:
             continue
-        drawn.update([group[lot // WHOLE_RUNS_DRAWN % len(group)]] if len(group) > 1 else group)
+        drawn.add(group[_lot(commit, name) % len(group)])
     return drawn
+
+
+def _lot(commit: str, name: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{commit} {name}".encode()).digest()[:8], "big")
 
 
 def _without_kind(item: pytest.Item) -> str:

@@ -16,7 +16,7 @@ from lightning_smith.funnel.filters.decisions import read_decisions
 from lightning_smith.funnel.ledger import read_funnel
 from lightning_smith.grading.profiles import read_profiles
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.whole_run, pytest.mark.timeout(900)]
 
 
 def live_logs(workflow: Workflow) -> list[Path]:

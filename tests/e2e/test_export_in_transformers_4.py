@@ -32,7 +32,7 @@ for folder in sys.argv[1:]:
 print(json.dumps(answers))
 """
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.whole_run]
 
 
 def load(command: list[str], folders: list[str]) -> list[list[object]]:

@@ -25,6 +25,7 @@ from lightning_smith.release.columns import sha256_sums
 from lightning_smith.repositories.names import image_key
 
 pytestmark = [
+    pytest.mark.whole_run,
     pytest.mark.e2e,
     tiny_image.NEEDS_TESTBED,
 ]

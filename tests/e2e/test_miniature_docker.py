@@ -23,7 +23,7 @@ from lightning_smith.images.pull import image_at
 from lightning_smith.miniature.docker_images import SOURCE_LABEL
 from lightning_smith.miniature.tasks.table import MiniTask, load_tasks
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.whole_run, pytest.mark.timeout(900)]
 
 TASKS = {"train": {"boltons": 2, "mistune": 2}, "heldout": {"semver": 2}}
 """How many tasks of which packages: those with the fewest tests, none of which measures
