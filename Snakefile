@@ -41,7 +41,7 @@ onstart:
 
 
 onerror:
-    print(failures_text(Path(IMAGE_FAILURES)), file=sys.stderr, end="")
+    print(failures_text(Path(f"{WORK}/image_failures")), file=sys.stderr, end="")
 
 
 rule all:

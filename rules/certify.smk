@@ -5,10 +5,13 @@ OUTPUTS  {data}/profiles.json, {data}/odd_test_ids.jsonl, {data}/validation/{par
          {data}/filters/{gradable,validated}.tsv
 """
 
+from lightning_smith.config.stages import validate_stage
+
 IN_SMITH = "uv run --frozen --project envs/smith " if SMITH else ""
 # Where the repositories say themselves how their tests are run.
 TOLD_BY = local_images("train") if BACKENDS["tests"] == "image" else []
-VALIDATION_PARTS = list(range(config["validation"]["parts"]))
+PROFILES_OF = f"{WORK}/images" if BACKENDS["tests"] == "image" else "smith"
+VALIDATION_PARTS = list(range(CONFIG.validation.parts))
 
 
 rule list_profiles:
@@ -24,14 +27,13 @@ rule list_profiles:
     resources:
         machine="any",
     params:
-        work=WORK,
         run=IN_SMITH,
-        tests=BACKENDS["tests"],
+        source=PROFILES_OF,
     message:
         "list the profiles of the release's repositories"
     shell:
-        "{params.run}python scripts/funnel/list_profiles.py --shards {input.shards:q} --tests {params.tests}"
-        " --images {params.work}/images --out {output:q} 2>&1 | tee -i {log:q}"
+        "{params.run}python scripts/funnel/list_profiles.py --shards {input.shards:q} --source {params.source}"
+        " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule filter_gradable:
@@ -50,15 +52,14 @@ rule filter_gradable:
     resources:
         machine="any",
     params:
-        work=WORK,
         run=IN_SMITH,
-        tests=BACKENDS["tests"],
+        source=PROFILES_OF,
     message:
         "filter: gradable by the harness"
     shell:
-        "{params.run}python scripts/funnel/filter_gradable.py --shards {input.shards:q} --previous {input.previous:q}"
-        " --profiles {input.profiles:q} --tests {params.tests} --images {params.work}/images"
-        " --odd {output.odd:q} --out {output.decisions:q} 2>&1 | tee -i {log:q}"
+        "{params.run}python scripts/funnel/filter_gradable.py --shards {input.shards:q} --source {params.source}"
+        " --previous {input.previous:q} --profiles {input.profiles:q} --odd {output.odd:q}"
+        " --out {output.decisions:q} 2>&1 | tee -i {log:q}"
 
 
 rule validate_tasks:
@@ -80,22 +81,14 @@ rule validate_tasks:
     resources:
         machine="A",
     params:
-        work=WORK,
-        workspace=BACKENDS["workspace"],
-        tests=BACKENDS["tests"],
+        settings=settings(validate_stage),
         parts=len(VALIDATION_PARTS),
-        runs=config["validation"]["runs"],
-        max_invalid=config["validation"]["max_invalid_fraction"],
-        grade=config["agent"]["grade"],
-        timeout_s=config["agent"]["grading_timeout_s"],
     message:
         "validate tasks, part {wildcards.part} of {params.parts}"
     shell:
-        "python scripts/funnel/validate_tasks.py --shards {input.shards:q} --previous {input.previous:q} --part {wildcards.part}"
-        " --parts {params.parts} --runs {params.runs} --grade {params.grade} --timeout {params.timeout_s} --workspace {params.workspace}"
-        " --tests {params.tests} --images {params.work}/images --scratch {params.work}/validation/scratch --workers {threads}"
-        " --max-invalid-fraction {params.max_invalid} --log {params.work}/validation/{wildcards.part}.jsonl"
-        " --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/funnel/validate_tasks.py --settings {params.settings:q} --shards {input.shards:q}"
+        " --previous {input.previous:q} --part {wildcards.part} --workers {threads} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule filter_validated:
@@ -111,9 +104,9 @@ rule filter_validated:
     resources:
         machine="any",
     params:
-        runs=config["validation"]["runs"],
+        runs=CONFIG.validation.runs,
     message:
         "filter: gold patch passes, empty patch does not"
     shell:
-        "python scripts/funnel/filter_validated.py --shards {input.shards:q} --previous {input.previous:q} --logs {input.logs:q}"
-        " --runs {params.runs} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/funnel/filter_validated.py --shards {input.shards:q} --previous {input.previous:q}"
+        " --logs {input.logs:q} --runs {params.runs} --out {output:q} 2>&1 | tee -i {log:q}"

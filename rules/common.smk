@@ -5,23 +5,22 @@ import re
 import sys
 from pathlib import Path
 
-import yaml
 from snakemake.utils import update_config
 
 from lightning_smith.config.backends import refuse_local, refuse_lost_overlay
-from lightning_smith.workflow.command_line import config_values
-from lightning_smith.config.checks import active_recipes, check_references, check_schema
 from lightning_smith.config.checks import (
+    active_recipes,
+    check_references,
     configured_recipe,
-    recipe_settings as settings_of,
+    step_before,
 )
-from lightning_smith.config.checks import step_before
+from lightning_smith.config.models import read_config
+from lightning_smith.config.settings_file import SettingsFiles
 from lightning_smith.core.errors import UserError, exit_on_user_error
-from lightning_smith.core.files import dump_json
-from lightning_smith.repositories.names import image_key
 from lightning_smith.images.state import failures_text
-from lightning_smith.miniature.policy.precision import ROLLOUT_DTYPES
 from lightning_smith.miniature.tasks.table import load_sources
+from lightning_smith.repositories.names import image_key
+from lightning_smith.workflow.command_line import config_values
 
 # By rule, where the profile or --set-resources give them another machine.
 MAPPED_MACHINES = {
@@ -33,12 +32,7 @@ MAPPED_MACHINES = {
 with exit_on_user_error():
     for values in config_values(workflow.config_settings.config_args or ()):
         update_config(config, values)
-    check_schema(
-        config,
-        yaml.safe_load(
-            Path(workflow.source_path("../schemas/config.schema.yaml")).read_text()
-        ),
-    )
+    CONFIG = read_config(config)
     check_references(config)
     refuse_lost_overlay(
         MAPPED_MACHINES, config["backends"], workflow.config_settings.configfiles
@@ -58,6 +52,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 DATA, WORK, RESULTS = (config["dirs"][key] for key in ("data", "work", "results"))
 LOGS = f"{WORK}/logs"
+SETTINGS = SettingsFiles(Path(f"{WORK}/settings"))
 BACKENDS = config["backends"]
 # Whether the release is the miniature's own, made here.
 OF_MINIATURE = BACKENDS["hub"] == "folder" and config["release"]["folder"] is None
@@ -126,16 +121,7 @@ def policy_of(recipe):
         return config["policies"][configured_recipe(config, recipe)["policy"]]
 
 
-def agent_settings(wildcards):
-    """The agent's limits and templates as JSON; a function, since Snakemake would take its braces for wildcards.
-
-    How many test runs a machine makes at a time is no parameter but a resource: it changes no result.
-    """
-    return dump_json(
-        {name: value for name, value in config["agent"].items() if name != "gradings"}
-    )
-
-
-def recipe_settings(wildcards):
-    """A recipe as JSON."""
-    return dump_json(settings_of(config, wildcards.recipe))
+def settings(stage, *about):
+    """The file that says to a script what `stage` of the configuration is, a parameter that changes with its content."""
+    with exit_on_user_error():
+        return SETTINGS.path(stage(CONFIG, *about))

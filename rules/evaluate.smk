@@ -4,19 +4,15 @@ INPUTS   {data}/heldout.parquet or {data}/verified.parquet, images, {results}/ex
 OUTPUTS  {results}/eval/{recipe}/step_{step}/{counts.json,verdicts.jsonl,sample_*/{preds.jsonl,report.json}}
 """
 
-SAMPLES = list(range(config["evaluation"]["samples"]))
+from lightning_smith.config.stages import grade_stage, predict_stage
+from lightning_smith.miniature.policy.precision import ROLLOUT_DTYPES
+
+SAMPLES = list(range(CONFIG.evaluation.samples))
 EVALUATED = [(name, step) for name in RECIPES for step in RECIPES[name]["evaluate"]]
 # The official grading in bubblewrap needs the repositories on disk.
 GRADED_IN_BWRAP = BACKENDS["harness"] == "bwrap"
 GRADED_IMAGES = (local_images if GRADED_IN_BWRAP else task_images)("heldout")
 EVALUATION = f"{RESULTS}/eval/{{recipe}}/step_{{step}}"
-
-
-def model_at(wildcards):
-    """The folder of the policy at a step: where it starts from, or the export."""
-    if int(wildcards.step) == 0:
-        return policy_of(wildcards.recipe)["model"]
-    return f"{WORK}/export/{wildcards.recipe}/step_{wildcards.step}"
 
 
 def export_at(wildcards):
@@ -43,35 +39,23 @@ rule predict:
     threads: 2
     resources:
         machine="A",
+        rollouts=32,
     params:
-        work=WORK,
-        logs=LOGS,
-        model=model_at,
-        manifest=lambda wildcards: [
+        settings=lambda wildcards: settings(
+            predict_stage, wildcards.recipe, MANIFESTS, ROLLOUT_DTYPES
+        ),
+        export=lambda wildcards: [
             word
             for path in export_at(wildcards)
             for word in ("--export-manifest", path)
         ],
-        policy=lambda wildcards: RECIPES[wildcards.recipe]["policy"],
-        context=lambda wildcards: policy_of(wildcards.recipe)["max_model_len"],
-        dtype=lambda wildcards: ROLLOUT_DTYPES[policy_of(wildcards.recipe)["kind"]],
-        dataset=config["evaluation"]["dataset"],
-        instances=config["evaluation"]["instances"],
-        samples=config["evaluation"]["samples"],
-        temperature=config["evaluation"]["temperature"],
-        seed=config["evaluation"]["seed"],
-        agent=agent_settings,
-        workspace=BACKENDS["workspace"],
-        manifests=MANIFESTS,
         out=lambda wildcards, output: Path(output.run).parent,
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: predictions"
     shell:
-        "python scripts/evaluate/predict.py --tasks {input.tasks:q} --dataset {params.dataset:q} --instances {params.instances}"
-        " --samples {params.samples} --seed {params.seed} --recipe {wildcards.recipe} --step {wildcards.step}"
-        " --model {params.model:q} {params.manifest:q} --model-name {params.policy} --dtype {params.dtype} --context {params.context}"
-        " --temperature {params.temperature} --workspace {params.workspace} --images {params.work}/images {params.manifests} --settings {params.agent:q}"
-        " --work {params.work}/predict/{wildcards.recipe}/step_{wildcards.step} --logs {params.logs}/predict/{wildcards.recipe}_{wildcards.step} --out {params.out:q} 2>&1 | tee -i {log:q}"
+        "python scripts/evaluate/predict.py --settings {params.settings:q} --tasks {input.tasks:q}"
+        " --step {wildcards.step} {params.export:q} --max-rollouts {resources.rollouts} --out {params.out:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule grade:
@@ -94,17 +78,13 @@ rule grade:
     resources:
         machine="A",
     params:
-        work=WORK,
-        harness=BACKENDS["harness"],
-        timeout_s=config["evaluation"]["harness_timeout_s"],
-        retest=config["evaluation"]["retest_fraction"],
+        settings=settings(grade_stage),
         folder=lambda wildcards, input: Path(input.run).parent,
     message:
         "evaluate {wildcards.recipe} step {wildcards.step}: official grading"
     shell:
-        "uv run --frozen --project envs/eval python scripts/evaluate/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
-        " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
-        " --predictions {params.folder:q} 2>&1 | tee -i {log:q}"
+        "uv run --frozen --project envs/eval python scripts/evaluate/grade.py --settings {params.settings:q}"
+        " --tasks {input.tasks:q} --predictions {params.folder:q} --workers {threads} 2>&1 | tee -i {log:q}"
 
 
 rule grade_control:
@@ -126,18 +106,13 @@ rule grade_control:
     resources:
         machine="A",
     params:
-        work=WORK,
-        harness=BACKENDS["harness"],
-        instances=config["evaluation"]["instances"],
-        seed=config["evaluation"]["seed"],
-        timeout_s=config["evaluation"]["harness_timeout_s"],
-        retest=config["evaluation"]["retest_fraction"],
+        settings=settings(grade_stage),
     message:
         "control of the grading: {wildcards.kind} patches"
     shell:
-        "uv run --frozen --project envs/eval python scripts/evaluate/grade.py --tasks {input.tasks:q} --images {params.work}/images --harness {params.harness}"
-        " --testbed-python envs/testbed/.venv/bin/python --work {params.work}/grade --timeout {params.timeout_s} --retest-fraction {params.retest}"
-        " --control {wildcards.kind} --instances {params.instances} --seed {params.seed} --out {output:q} 2>&1 | tee -i {log:q}"
+        "uv run --frozen --project envs/eval python scripts/evaluate/grade.py --settings {params.settings:q}"
+        " --tasks {input.tasks:q} --control {wildcards.kind} --workers {threads} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule evaluate_verified:

@@ -65,7 +65,8 @@ rule filter_branch:
         "filter: branch in the image"
     shell:
         "python scripts/funnel/filter_branch.py --shards {input.shards:q} --previous {input.previous:q}"
-        " --branches {input.branches:q} --readings {output.readings:q} --out {output.decisions:q} 2>&1 | tee -i {log:q}"
+        " --branches {input.branches:q} --readings {output.readings:q} --out {output.decisions:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule filter_test_count:

@@ -26,7 +26,7 @@ rule plan_images:
     priority: 100  # before the first pull
     resources:
         machine="docker",
-        sources=source_flags(),
+        sources=IMAGE_SOURCES,
     params:
         only=lambda wildcards: (
             " ".join(["--only", *only]) if (only := only_of(wildcards.set)) else ""
@@ -34,7 +34,8 @@ rule plan_images:
     message:
         "plan the images of the {wildcards.set} set"
     shell:
-        "python scripts/images/plan_images.py --names {input.names:q} {params.only} {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/images/plan_images.py --names {input.names:q} {params.only} --sources {resources.sources:q}"
+        " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule images_table:
@@ -70,7 +71,8 @@ rule import_into_nodes:
     message:
         "import the images of the {wildcards.set} set into the nodes"
     shell:
-        "python scripts/images/import_into_nodes.py --manifests {input:q} {params.nodes} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/images/import_into_nodes.py --manifests {input:q} {params.nodes} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule prepare_images:

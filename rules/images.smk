@@ -4,8 +4,7 @@ INPUTS   {data}/raw/train-*.parquet, {data}/verified.parquet, registries, {work}
 OUTPUTS  {data}/image_names/{set}.tsv, {data}/images/{image}.json
 """
 
-import shlex
-
+from lightning_smith.config.stages import image_sources, image_stage
 from lightning_smith.core.files import hash_json
 from lightning_smith.images.layer import harness_sha256
 from lightning_smith.repositories.names import is_evaluation
@@ -13,7 +12,6 @@ from lightning_smith.release.image_lists import choose
 from lightning_smith.images.state import ImageStates
 
 IMAGE_SETS = {"release": RAW, "verified": [EVALUATION_SET]}
-IMAGE_FAILURES = f"{WORK}/image_failures"
 IMAGE_STATES = ImageStates(Path(f"{WORK}/image_states"), Path(f"{DATA}/images"))
 
 
@@ -56,20 +54,18 @@ def plan_of(name):
     return f"{WORK}/image_plans/{name}-{hash_json(only_of(name))[:8]}.json"
 
 
-def source_flags():
-    """Where images come from; of no consequence for what they are."""
-    images = config["images"]
-    flags = [f"--organisation {name}" for name in images["organisations"]]
-    flags += [f"--mirror {images['mirror']}"] if images["mirror"] else []
-    return " ".join([*flags, f"--min-mb-per-s {images['min_mb_per_s']}"])
+def certified(image):
+    """Whether tasks are graded in an image as a part of its proof."""
+    return CONFIG.images.certify_tasks and set_of(image) == "release"
 
 
-def certify_flags(image):
-    """How many tasks of an image are graded as a part of its proof; the evaluation set has a harness of its own."""
-    tasks = config["images"]["certify_tasks"] if set_of(image) == "release" else 0
-    timeout = config["agent"]["grading_timeout_s"]
-    flags = f"--certify-tasks {tasks} --grading-timeout {timeout} --tests {BACKENDS['tests']}"
-    return f"{flags} --tasks {shlex.join(RAW)}" if tasks else ""
+def image_settings(image):
+    """What is told of the preparation of an image; the evaluation set has a harness of its own."""
+    return settings(image_stage, RAW if set_of(image) == "release" else [])
+
+
+# Of no consequence for what images are, so no parameter.
+IMAGE_SOURCES = settings(image_sources)
 
 
 checkpoint list_image_names:
@@ -91,7 +87,8 @@ checkpoint list_image_names:
     message:
         "list the images of the {wildcards.set} set"
     shell:
-        "python scripts/release/list_image_names.py --datasets {input.datasets:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/release/list_image_names.py --datasets {input.datasets:q} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule agent_layer:
@@ -105,7 +102,7 @@ rule agent_layer:
     resources:
         machine="any",
     params:
-        python=config["images"]["agent_python"],
+        python=CONFIG.images.agent_python,
         # Not by time: a fresh checkout must not make every image again.
         harness=harness_sha256(),
     message:
@@ -119,7 +116,7 @@ rule prepare_image:
     input:
         layer=rules.agent_layer.output,
         state=lambda wildcards: IMAGE_STATES.file(wildcards.image),
-        smith=lambda wildcards: SMITH if certify_flags(wildcards.image) else [],
+        smith=lambda wildcards: SMITH if certified(wildcards.image) else [],
         made=lambda wildcards: made_here([wildcards.image]),
     output:
         f"{DATA}/images/{{image}}.json",
@@ -128,22 +125,15 @@ rule prepare_image:
     resources:
         machine="docker",
         pulls=1,
-        sources=source_flags(),
+        sources=IMAGE_SOURCES,
         # No inputs: other images of the set, or another choice, must not make all of them again.
         names=lambda wildcards: f"{DATA}/image_names/{set_of(wildcards.image)}.tsv",
         plan=lambda wildcards: plan_of(set_of(wildcards.image)),
     params:
-        python=config["images"]["agent_python"],
-        agent=f"{WORK}/agent",
-        work=WORK,
-        certify=lambda wildcards: certify_flags(wildcards.image),
-        failures=IMAGE_FAILURES,
-        push=f"--push-to {push}" if (push := config["images"]["push_to"]) else "",
-        share="--share-layer" if config["images"]["share_layer"] else "",
+        settings=lambda wildcards: image_settings(wildcards.image),
     message:
         "prepare {wildcards.image}"
     shell:
-        "python scripts/images/prepare_image.py --key {wildcards.image} --names {resources.names:q} --plan {resources.plan:q}"
-        " {resources.sources} --agent {params.agent:q} --agent-python {params.python:q} {params.push} {params.share}"
-        " {params.certify} --scratch {params.work:q}/certify"
-        " --failure {params.failures:q}/{wildcards.image}.txt --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/images/prepare_image.py --settings {params.settings:q} --sources {resources.sources:q}"
+        " --key {wildcards.image} --names {resources.names:q} --plan {resources.plan:q} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"

@@ -26,8 +26,8 @@ rule fetch_sdist:
     message:
         "fetch {wildcards.filename}"
     shell:
-        "python scripts/miniature/fetch_sdist.py --sources {params.assets}/sources.tsv --package {params.package} --out {output:q}"
-        " 2>&1 | tee -i {log:q}"
+        "python scripts/miniature/fetch_sdist.py --sources {params.assets}/sources.tsv --package {params.package}"
+        " --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule fetch_sdists:
@@ -56,7 +56,8 @@ rule build_release:
     message:
         "build the miniature's release"
     shell:
-        "python scripts/miniature/build_release.py --tasks {params.assets}/tasks --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
+        "python scripts/miniature/build_release.py --tasks {params.assets}/tasks"
+        " --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
         " --shards {params.shards} --out {params.data}/hub 2>&1 | tee -i {log:q}"
 
 
@@ -77,8 +78,8 @@ rule build_heldout:
     message:
         "build the held-out set"
     shell:
-        "python scripts/miniature/build_heldout.py --tasks {params.assets}/tasks --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
-        " --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/miniature/build_heldout.py --tasks {params.assets}/tasks"
+        " --sources {params.assets}/sources.tsv --sdists {params.work}/sdists --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 # Repositories of another release are its owner's: no rule may write them.
@@ -129,6 +130,6 @@ rule make_tasks:
     message:
         "make the miniature's tasks from the packages"
     shell:
-        "uv run --frozen --project envs/smith python scripts/miniature/make_tasks.py --sources {params.assets}/sources.tsv"
-        " --left-out {params.assets}/left_out.tsv --sdists {params.work}/sdists --work {params.work}/make_tasks --out {params.work}/made/tasks --jobs {threads}"
-        " 2>&1 | tee -i {log:q}"
+        "uv run --frozen --project envs/smith python scripts/miniature/make_tasks.py"
+        " --sources {params.assets}/sources.tsv --left-out {params.assets}/left_out.tsv --sdists {params.work}/sdists"
+        " --work {params.work}/make_tasks --out {params.work}/made/tasks --jobs {threads} 2>&1 | tee -i {log:q}"

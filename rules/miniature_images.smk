@@ -37,15 +37,16 @@ rule build_docker_image:
         image="|".join(map(re.escape, SOURCE_OF_IMAGE)),
     resources:
         machine="docker",
-        sources=source_flags(),
+        sources=IMAGE_SOURCES,
     params:
         work=WORK,
-        base=config["images"]["miniature_base"],
+        base=CONFIG.images.miniature_base,
     message:
         "build the Docker image {wildcards.image}"
     shell:
-        "python scripts/miniature/build_docker_image.py --image {params.work}/images/{wildcards.image} --base {params.base:q}"
-        " --testbed envs/testbed/.venv {resources.sources} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/miniature/build_docker_image.py --image {params.work}/images/{wildcards.image}"
+        " --base {params.base:q} --testbed envs/testbed/.venv --sources {resources.sources:q} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule build_docker_images:

@@ -61,15 +61,15 @@ rule describe_data:
     resources:
         machine="any",
     params:
+        data=DATA,
         source=" at revision ".join(
-            filter(None, (config["release"]["dataset"], config["release"]["revision"]))
+            filter(None, (CONFIG.release.dataset, CONFIG.release.revision))
         ),
     message:
         "describe the data"
     shell:
-        "python scripts/funnel/describe_data.py --source {params.source:q} --release {input.release:q}"
-        " --shards {input.shards:q} --funnel {input.funnel:q} --readings {input.readings:q}"
-        " --candidates {input.candidates:q} --overlap {input.overlap:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/funnel/describe_data.py --source {params.source:q} --shards {input.shards:q}"
+        " --data {params.data:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule prepare_data:

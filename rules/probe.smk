@@ -5,6 +5,8 @@ OUTPUTS  {data}/probe/log{.jsonl,.settings.json}, {data}/probe/selection{.tsv,.j
          {data}/{train_dataset_mixed,val_dataset_filtered}.jsonl
 """
 
+from lightning_smith.config.stages import probe_stage, select_stage
+
 
 rule probe:
     """Roll the base policy out a few times on each candidate, and log every outcome."""
@@ -23,30 +25,16 @@ rule probe:
     threads: 2
     resources:
         machine="A",
-        gradings=config["agent"]["gradings"],
+        gradings=CONFIG.agent.gradings,
+        rollouts=32,
     params:
-        work=WORK,
-        logs=LOGS,
-        model=config["policies"][config["probe"]["policy"]]["model"],
-        name=config["probe"]["policy"],
-        context=config["policies"][config["probe"]["policy"]]["max_model_len"],
-        tasks=config["probe"]["tasks"] or 0,
-        samples=config["probe"]["samples"],
-        temperature=config["probe"]["temperature"],
-        seed=config["probe"]["seed"],
-        max_invalid=config["probe"]["max_invalid_fraction"],
-        agent=agent_settings,
-        workspace=BACKENDS["workspace"],
-        manifests=MANIFESTS,
-        references="--references" if REFERENCES else "",
-        tests=BACKENDS["tests"],
+        settings=settings(probe_stage, MANIFESTS),
     message:
         "probe the candidates"
     shell:
-        "python scripts/probe/probe.py --tasks {input.candidates:q} --count {params.tasks} --samples {params.samples}"
-        " --seed {params.seed} --model {params.model:q} --model-name {params.name} --context {params.context} --temperature {params.temperature}"
-        " --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} {params.references} {input.references:q} --work {params.work}/probe --logs {params.logs}/probe"
-        " --settings {params.agent:q} --gradings {resources.gradings} --max-invalid-fraction {params.max_invalid} --out {output.log:q} 2>&1 | tee -i {log:q}"
+        "python scripts/probe/probe.py --settings {params.settings:q} --tasks {input.candidates:q}"
+        " --gradings {resources.gradings} --max-rollouts {resources.rollouts} --out {output.log:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 rule select_by_difficulty:
@@ -61,20 +49,12 @@ rule select_by_difficulty:
     resources:
         machine="any",
     params:
-        samples=config["probe"]["samples"],
-        mixed=config["selection"]["mixed_limit"] or 0,
-        failed=config["selection"]["all_failed_sample"],
-        validation=config["selection"]["validation_tasks"],
-        pool=config["selection"]["validation_pool"],
-        max_lost=config["probe"]["max_invalid_fraction"],
-        seed=config["selection"]["seed"],
+        settings=settings(select_stage),
     message:
         "select tasks by difficulty"
     shell:
-        "python scripts/probe/select_by_difficulty.py --log {input:q} --samples {params.samples} --mixed-limit {params.mixed}"
-        " --all-failed {params.failed} --validation {params.validation} --validation-pool {params.pool} --seed {params.seed}"
-        " --max-lost-fraction {params.max_lost} --out {output.table:q} --summary {output.summary:q}"
-        " 2>&1 | tee -i {log:q}"
+        "python scripts/probe/select_by_difficulty.py --settings {params.settings:q} --log {input:q}"
+        " --out {output.table:q} --summary {output.summary:q} 2>&1 | tee -i {log:q}"
 
 
 rule split:
@@ -91,7 +71,7 @@ rule split:
     resources:
         machine="any",
     params:
-        seed=config["selection"]["seed"],
+        seed=CONFIG.selection.seed,
     message:
         "split into training and validation"
     shell:

@@ -4,6 +4,8 @@ INPUTS   {data}/candidates.parquet, images
 OUTPUTS  {data}/references.jsonl.gz
 """
 
+from lightning_smith.config.stages import references_of, references_stage
+
 
 rule find_references:
     """Find out what right code does with the altered tests of each image's tasks, in two runs of each variant."""
@@ -21,19 +23,12 @@ rule find_references:
     resources:
         machine="A",
     params:
-        work=WORK,
-        workspace=BACKENDS["workspace"],
-        tests=BACKENDS["tests"],
-        # Of the tests of all tasks of an image in one run.
-        timeout_s=10 * config["agent"]["grading_timeout_s"],
+        settings=settings(references_stage),
     message:
         "test right code with altered tests"
     shell:
-        "python scripts/probe/find_references.py --tasks {input.candidates:q} --images {params.work}/images"
-        " --workspace {params.workspace} --tests {params.tests} --timeout {params.timeout_s} --workers {threads}"
-        " --work {params.work}/references --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/probe/find_references.py --settings {params.settings:q} --tasks {input.candidates:q}"
+        " --workers {threads} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
-REFERENCES = {"find": rules.find_references.output, None: []}.get(
-    config["references"], config["references"]
-)
+REFERENCES = [str(path)] if (path := references_of(CONFIG)) else []

@@ -23,7 +23,7 @@ SHARD_TABLE = "assets/release/shards.tsv"
 
 
 # What rollouts record of their images is compared with.
-MANIFESTS = f"--manifests {DATA}/images" if PULLED else ""
+MANIFESTS = Path(f"{DATA}/images") if PULLED else None
 
 
 def release_expectations(wildcards):
@@ -85,8 +85,8 @@ rule download_verified:
         "download the evaluation set"
     shell:
         "python scripts/release/download_verified.py --source {params.source} --location {params.location:q}"
-        " --revision {params.revision:q} --table {params.table} --instances {params.instances} --out {output.table:q}"
-        " 2>&1 | tee -i {log:q}"
+        " --revision {params.revision:q} --table {params.table} --instances {params.instances}"
+        " --out {output.table:q} 2>&1 | tee -i {log:q}"
 
 
 rule check_release:
@@ -104,7 +104,8 @@ rule check_release:
     message:
         "check the counts of the release"
     shell:
-        "python scripts/release/check_release.py --shards {input:q} {params.expected} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/release/check_release.py --shards {input:q} {params.expected} --out {output:q}"
+        " 2>&1 | tee -i {log:q}"
 
 
 def own_images(name):
@@ -140,5 +141,5 @@ rule list_branches:
     message:
         "list the branches of {wildcards.image}"
     shell:
-        "python scripts/release/list_branches.py --image-name {wildcards.image} --names {resources.names:q} {params.source} --out {output:q}"
-        " 2>&1 | tee -i {log:q}"
+        "python scripts/release/list_branches.py --image-name {wildcards.image} --names {resources.names:q}"
+        " {params.source} --out {output:q} 2>&1 | tee -i {log:q}"

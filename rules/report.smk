@@ -5,9 +5,9 @@ INPUTS   {results}/eval/*/step_*/{counts.json,verdicts.jsonl}, {results}/train/*
 OUTPUTS  {results}/tables/main.{md,csv}, {results}/tables/data.md, {results}/figures/*.svg
 """
 
-CONTROLS = [
-    f"{RESULTS}/eval/control_{kind}.json" for kind in config["report"]["controls"]
-]
+from lightning_smith.config.stages import table_stage
+
+CONTROLS = [f"{RESULTS}/eval/control_{kind}.json" for kind in CONFIG.report.controls]
 LAST_MANIFESTS = {
     name: f"{RESULTS}/train/{name}/step_{recipe['checkpoints'][-1]}.json"
     for name, recipe in RECIPES.items()
@@ -15,23 +15,6 @@ LAST_MANIFESTS = {
 TRAINED = [
     f"{RESULTS}/train/{recipe}/step_{step}.json" for recipe, step in EVALUATED if step
 ]
-
-
-def evaluation_flags(wildcards):
-    """`--evaluation RECIPE POLICY STEP FOLDER` of every evaluated checkpoint."""
-    return " ".join(
-        f"--evaluation {recipe} {RECIPES[recipe]['policy']} {step} {RESULTS}/eval/{recipe}/step_{step}"
-        for recipe, step in EVALUATED
-    )
-
-
-def manifest_flags(wildcards):
-    """`--manifest RECIPE STEP FILE` of every evaluated checkpoint but the policies before training."""
-    return " ".join(
-        f"--manifest {recipe} {step} {RESULTS}/train/{recipe}/step_{step}.json"
-        for recipe, step in EVALUATED
-        if step
-    )
 
 
 rule make_table:
@@ -49,16 +32,12 @@ rule make_table:
     resources:
         machine="any",
     params:
-        evaluations=evaluation_flags,
-        manifests=manifest_flags,
-        controls=" ".join(f"--control {path}" for path in CONTROLS),
-        title=f"Results of the experiment `{config['experiment']}`",
+        settings=settings(table_stage, EVALUATED, CONTROLS),
     message:
         "write the results table"
     shell:
-        "python scripts/report/make_table.py {params.evaluations} {params.manifests} {params.controls}"
-        " --published {input.published:q} --title {params.title:q} --markdown {output.markdown:q} --csv {output.csv:q}"
-        " 2>&1 | tee -i {log:q}"
+        "python scripts/report/make_table.py --settings {params.settings:q} --published {input.published:q}"
+        " --markdown {output.markdown:q} --csv {output.csv:q} 2>&1 | tee -i {log:q}"
 
 
 rule write_data_table:
@@ -77,8 +56,8 @@ rule write_data_table:
     message:
         "write the page on the training data"
     shell:
-        "python scripts/report/write_data_table.py --funnel {input.funnel:q} --overlap {input.overlap:q} --title {params.title:q}"
-        " --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/report/write_data_table.py --funnel {input.funnel:q} --overlap {input.overlap:q}"
+        " --title {params.title:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule draw_figures:

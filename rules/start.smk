@@ -48,4 +48,5 @@ def hold_folder_and_check_machine():
     with exit_on_user_error():
         check_host(planned_jobs(), request, BACKENDS)
         pass_signals_on()
+        SETTINGS.write()
         globals()["_run_lock"] = RunLock(".snakemake")

@@ -4,6 +4,8 @@ INPUTS   {data}/{train_dataset_mixed,val_dataset_filtered}.jsonl, the policy bef
 OUTPUTS  {results}/train/{recipe}/step_{step}.json, {results}/export/{recipe}/step_{step}.json
 """
 
+from lightning_smith.config.stages import train_stage
+
 
 def segment_start(wildcards):
     """The manifest of the checkpoint before this one; nothing before the first."""
@@ -31,26 +33,16 @@ rule train_segment:
     resources:
         machine="B",
         gpu=4,
-        gradings=config["agent"]["gradings"],
+        gradings=CONFIG.agent.gradings,
+        rollouts=32,
     params:
-        work=WORK,
-        logs=LOGS,
-        recipe=recipe_settings,
-        model=lambda wildcards: policy_of(wildcards.recipe)["model"],
-        context=lambda wildcards: policy_of(wildcards.recipe)["max_model_len"],
-        temperature=config["evaluation"]["temperature"],
-        agent=agent_settings,
-        workspace=BACKENDS["workspace"],
-        manifests=MANIFESTS,
-        references="--references" if REFERENCES else "",
-        tests=BACKENDS["tests"],
+        settings=lambda wildcards: settings(train_stage, wildcards.recipe, MANIFESTS),
     message:
         "train {wildcards.recipe} to step {wildcards.step}"
     shell:
-        "uv run --frozen --project envs/mini python scripts/train/train_segment.py --recipe {wildcards.recipe}"
-        " --settings {params.recipe:q} --step {wildcards.step} --tasks {input.tasks:q} --model {params.model:q} --context {params.context}"
-        " --validation {input.validation:q} --validation-temperature {params.temperature} --workspace {params.workspace} --tests {params.tests} --images {params.work}/images {params.manifests} {params.references} {input.references:q} --agent {params.agent:q} --gradings {resources.gradings} --work {params.work}/train --logs {params.logs}/train/{wildcards.recipe}"
-        " --out {output:q} 2>&1 | tee -i {log:q}"
+        "uv run --frozen --project envs/mini python scripts/train/train_segment.py --settings {params.settings:q}"
+        " --step {wildcards.step} --tasks {input.tasks:q} --validation {input.validation:q}"
+        " --max-rollouts {resources.rollouts} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule export_checkpoint:
@@ -70,7 +62,8 @@ rule export_checkpoint:
         "export {wildcards.recipe} step {wildcards.step}"
     shell:
         "uv run --frozen --project envs/mini python scripts/train/export_checkpoint.py --manifest {input:q}"
-        " --model {params.model:q} --export {params.work}/export/{wildcards.recipe}/step_{wildcards.step} --out {output:q}"
+        " --model {params.model:q} --export {params.work}/export/{wildcards.recipe}/step_{wildcards.step}"
+        " --out {output:q}"
         " 2>&1 | tee -i {log:q}"
 
 

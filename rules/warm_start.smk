@@ -28,8 +28,8 @@ rule make_demonstrations:
     message:
         "make demonstrations"
     shell:
-        "python scripts/miniature/make_demonstrations.py --sources {params.assets}/sources.tsv --sdists {params.work}/sdists"
-        " --exclude-lines {input.heldout:q} --out {output:q} 2>&1 | tee -i {log:q}"
+        "python scripts/miniature/make_demonstrations.py --sources {params.assets}/sources.tsv"
+        " --sdists {params.work}/sdists --exclude-lines {input.heldout:q} --out {output:q} 2>&1 | tee -i {log:q}"
 
 
 rule make_warm_start:
@@ -50,8 +50,9 @@ rule make_warm_start:
     message:
         "train the dense warm start"
     shell:
-        "uv run --frozen --project envs/mini python scripts/miniature/make_warm_start.py --demonstrations {input.demonstrations:q}"
-        " --work {params.work}/warm_start --out {params.out:q} --device {params.device} 2>&1 | tee -i {log:q}"
+        "uv run --frozen --project envs/mini python scripts/miniature/make_warm_start.py"
+        " --demonstrations {input.demonstrations:q} --work {params.work}/warm_start --out {params.out:q}"
+        " --device {params.device} 2>&1 | tee -i {log:q}"
 
 
 rule make_moe_warm_start:
@@ -74,8 +75,8 @@ rule make_moe_warm_start:
         "train the mixture-of-experts warm start"
     shell:
         "uv run --frozen --project envs/mini python scripts/miniature/make_moe_warm_start.py"
-        " --dense {params.work}/warm_start/4-choosing --demonstrations {input.demonstrations:q} --work {params.work}/warm_start"
-        " --out {params.out:q} --device {params.device} 2>&1 | tee -i {log:q}"
+        " --dense {params.work}/warm_start/4-choosing --demonstrations {input.demonstrations:q}"
+        " --work {params.work}/warm_start --out {params.out:q} --device {params.device} 2>&1 | tee -i {log:q}"
 
 
 rule warm_start:

@@ -21,7 +21,8 @@ from typing import Any
 
 from lightning_smith.agent.chat import ChatModel, Message, Model, ScriptedModel
 from lightning_smith.agent.rollout import Request, Rollout, Stage, run_rollout
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.agent import AgentSettings
+from lightning_smith.config.stage import StageSettings
 from lightning_smith.core.arguments import whole
 from lightning_smith.core.errors import UserError, exit_without_reader, run_script
 from lightning_smith.core.files import read_jsonl

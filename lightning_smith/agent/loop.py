@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from lightning_smith.agent.actions import Action, FormatError, parse_action
 from lightning_smith.agent.chat import ContextOverflowError, Message, Model, ModelError, Reply
 from lightning_smith.agent.guard import Refusal, inspect
-from lightning_smith.config.stage import AgentSettings
+from lightning_smith.config.agent import AgentSettings
 from lightning_smith.contracts.outcome import Ending, Outcome, decide_outcome
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.core.errors import UserError, unforeseen

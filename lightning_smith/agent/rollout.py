@@ -28,7 +28,8 @@ from pathlib import Path
 from lightning_smith.agent.chat import ChatModel, JsonService, Message, Model
 from lightning_smith.agent.loop import Episode, run_episode
 from lightning_smith.agent.trajectory import trajectory, trajectory_path, write_trajectory
-from lightning_smith.config.stage import STAGE_FILE_VARIABLE, AgentSettings, StageSettings
+from lightning_smith.config.agent import AgentSettings
+from lightning_smith.config.stage import STAGE_FILE_VARIABLE, StageSettings
 from lightning_smith.contracts.outcome import (
     MAX_NAMED,
     UNSUBMITTED,

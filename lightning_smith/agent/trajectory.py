@@ -14,7 +14,7 @@ from typing import Any
 
 from lightning_smith import __version__
 from lightning_smith.agent.chat import Message
-from lightning_smith.config.stage import AgentSettings
+from lightning_smith.config.agent import AgentSettings
 from lightning_smith.contracts.outcome import Ending, Outcome, RolloutRecord
 from lightning_smith.core.files import write_atomic
 

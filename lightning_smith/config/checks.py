@@ -1,11 +1,7 @@
-"""What the schema of the configuration cannot say: how its parts refer to each other."""
+"""What no key of the configuration shows alone: how its parts refer to each other."""
 
 from __future__ import annotations
 
-import difflib
-import math
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +12,6 @@ from lightning_smith.core.errors import UserError
 def active_recipes(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Recipes by name, without those that an overlay switched off with null."""
     return {name: recipe for name, recipe in config["recipes"].items() if recipe is not None}
-
-
-def recipe_settings(config: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a recipe as its trainer reads it.
-
-    verl gets the section `verl` with the recipe's own laid over it, another trainer neither.
-    """
-    recipe = {key: value for key, value in config["recipes"][name].items() if key != "verl"}
-    if config["backends"]["trainer"] != "verl":
-        return recipe
-    return recipe | {"verl": {**(config["verl"] or {}), **(config["recipes"][name]["verl"] or {})}}
 
 
 def check_references(config: dict[str, Any]) -> None:
@@ -51,8 +36,6 @@ def check_references(config: dict[str, Any]) -> None:
         if recipe["policy"] not in policies:
             raise UserError(f"{where}.policy={recipe['policy']!r} is none of {', '.join(policies)}")
         steps = recipe["checkpoints"]
-        if steps != sorted(steps):
-            raise UserError(f"{where}.checkpoints={steps} must rise")
         if unknown := sorted(set(recipe["evaluate"]) - {0, *steps}):
             raise UserError(
                 f"{where}.evaluate names step {unknown[0]}, which is neither 0 nor one of {steps}"
@@ -81,9 +64,8 @@ def check_references(config: dict[str, Any]) -> None:
                 f"{where}.evaluate={recipe['evaluate']} has nothing to compare with: add 0, policy {recipe['policy']} "
                 "before training"
             )
-        parsed = parse_recipe(name, recipe_settings(config, name))
         if config["backends"]["trainer"] == "torch":
-            refuse_torch_lacks(name, parsed)
+            refuse_torch_lacks(name, parse_recipe(name, recipe))
 
 
 def configured_recipe(config: dict[str, Any], name: str) -> dict[str, Any]:
@@ -103,59 +85,3 @@ def step_before(config: dict[str, Any], name: str, step: int) -> int:
     if step not in steps:
         raise UserError(f"recipe {name} has no checkpoint at step {step}: it has {steps}")
     return max((s for s in steps if s < step), default=0)
-
-
-def check_schema(config: dict[str, Any], schema: dict[str, Any]) -> None:
-    """Raise UserError with the key's path for the first place where `config` breaks the JSON schema."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
-
-    _refuse_foreign_values(config, ())
-    error = best_match(Draft202012Validator(schema).iter_errors(config))
-    if error is None:
-        return
-    path = [str(part) for part in error.absolute_path]
-    said, legal = error.message, "config.yaml says what is legal"
-    if error.validator == "additionalProperties":
-        unknown = min(set(error.instance) - set(error.schema["properties"]))
-        path, said = [*path, unknown], "there is no such key"
-        legal = _did_you_mean(unknown, error.schema["properties"]) or legal
-    elif error.validator == "required" and len(path) == 2 and path[0] == "recipes":
-        known = (name for name, recipe in config["recipes"].items() if name != path[1] and recipe)
-        legal = _did_you_mean(path[1], known)
-        said = "there is no such recipe" if legal else said
-        legal = legal or "a recipe of your own has every key that those of config.yaml have"
-    elif error.validator == "pattern":
-        said, legal = f"{error.instance!r} is refused", error.schema.get("description", legal)
-    elif isinstance(error.instance, str) and _EXPONENT.fullmatch(error.instance):
-        number = _EXPONENT.sub(r"\1.0e\2", error.instance)
-        legal = f"write {number}, since YAML reads a number with an exponent only if it has a point"
-    raise UserError(f"configuration key {'.'.join(path) or '(top level)'}: {said} ({legal})")
-
-
-def _refuse_foreign_values(value: Any, path: tuple[str, ...]) -> None:
-    """Raise UserError for what YAML has and JSON has not, so that no schema speaks of it: other keys than text, NaN."""
-    if isinstance(value, float) and math.isnan(value):
-        raise UserError(
-            f"configuration key {'.'.join(path)}: it is not a number (config.yaml says what is legal)"
-        )
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise UserError(
-                    f"configuration key {'.'.join((*path, str(key)))}: YAML reads the key {key!r} as no text "
-                    f'(write "{key}", in quotes)'
-                )
-            _refuse_foreign_values(inner, (*path, key))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            _refuse_foreign_values(inner, (*path, str(number)))
-
-
-_EXPONENT = re.compile(r"([-+]?[0-9]+)[eE]([-+]?[0-9]+)")
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """`write <the closest known name>`; None if none is close."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"write {close[0]}" if close else None

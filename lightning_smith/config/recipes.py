@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import asdict, field
+from itertools import pairwise
+from typing import Annotated, Any, Literal, Self
 
+from pydantic import AfterValidator, Field, model_validator
+from pydantic.dataclasses import dataclass
+
+from lightning_smith.config.check import checked
+from lightning_smith.config.values import (
+    STRICT,
+    Count,
+    Name,
+    Number,
+    Positive,
+    Quantity,
+    Seed,
+    Switch,
+    Text,
+    Whole,
+    refusal,
+)
 from lightning_smith.core.errors import UserError
 
-
-@dataclass(frozen=True)
-class LengthPenalty:
-    """Nothing up to `start`, `most` from `end` on, a straight line between them."""
-
-    start: int
-    end: int
-    most: float
-
-    def __call__(self, length: int) -> float:
-        share = (length - self.start) / (self.end - self.start)
-        return self.most * min(max(share, 0.0), 1.0)
-
-
 Loss = Literal["per_rollout_mean", "cispo_per_rollout_mean"]
+
+VerlName = Annotated[
+    str,
+    Text(
+        r"^(algorithm|data|actor_rollout_ref|trainer|agentlightning)([.][a-z][a-z0-9_]*)+$",
+        "write keys as verl's command line does, as in trainer.nnodes",
+    ),
+]
+VerlSettings = dict[VerlName, str | int | float | bool | list[Any] | None]
+"""Settings of verl by its own names."""
 
 NEUTRAL = frozenset({"policy", "checkpoints", "evaluate", "save_every", "validate_every"})
 """Settings of which steps are kept, not of what a step computes: a change leaves checkpoints valid."""
@@ -60,7 +74,26 @@ VERL_NAMES: dict[str, tuple[str, ...]] = {
 """Keys of the configuration, of a recipe where no section is named, and what verl and Agent Lightning call them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
+class LengthPenalty:
+    """Nothing up to `start`, `most` from `end` on, a straight line between them."""
+
+    start: Quantity
+    end: Count
+    most: Annotated[float, Number(0, 0.5, above=True, below=True)]
+
+    @model_validator(mode="after")
+    def _rises(self) -> Self:
+        if self.end <= self.start:
+            raise refusal(f"start={self.start} must be below end={self.end}")
+        return self
+
+    def __call__(self, length: int) -> float:
+        share = (length - self.start) / (self.end - self.start)
+        return self.most * min(max(share, 0.0), 1.0)
+
+
+@dataclass(frozen=True, config=STRICT)
 class RolloutCorrection:
     """Importance weights of the trainer's log-probabilities against the rollout engine's, `threshold` at most.
 
@@ -68,46 +101,81 @@ class RolloutCorrection:
     """
 
     level: Literal["token", "sequence"]
-    threshold: float
-    bypass: bool
+    threshold: Annotated[float, Number(1)]
+    bypass: Switch
 
 
-@dataclass(frozen=True)
+def _rising(steps: tuple[int, ...]) -> tuple[int, ...]:
+    if not steps or any(a >= b for a, b in pairwise(steps)):
+        raise refusal(f"{list(steps)} must be rising steps from 1 on")
+    return steps
+
+
+@dataclass(frozen=True, config=STRICT)
 class Recipe:
-    """Settings of one training run, as `recipes.<name>` of the configuration gives them.
+    """Settings of one training run: `recipes.<name>` of the configuration.
 
-    `checkpoints` are the steps at which segments end; the last one is the horizon. `clip_low` and `clip_high`
-    bound the probability ratio at 1 - clip_low and 1 + clip_high. `turn_penalty` (turns) and `prompt_penalty`
-    (tokens of the longest prompt) take from the rewards of long solutions, None nothing. An update takes the rows of
-    `tasks_per_update` tasks' rollouts, None all of the step's. `verl` are settings of verl by its own names, which no
-    other trainer has. The last four have no key in the published configuration: they are AdamW's and the gradient's
-    settings of the miniature.
+    The last four have no key there: they are AdamW's and the gradient's settings of the miniature.
     """
 
-    policy: str
-    seed: int
-    checkpoints: tuple[int, ...]
-    evaluate: tuple[int, ...]
-    tasks_per_step: int
-    rollouts_per_task: int
-    learning_rate: float
-    clip_low: float
-    clip_high: float
-    loss: Loss
-    router_replay: bool
-    async_rollouts: int
-    save_every: int
-    tasks_per_update: int | None = None
-    updates_per_step: int = 1
-    rollout_correction: RolloutCorrection | None = None
-    validate_every: int | None = None
-    verl: Mapping[str, Any] | None = None
-    turn_penalty: LengthPenalty | None = None
-    prompt_penalty: LengthPenalty | None = None
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.99
-    weight_decay: float = 0.0
-    gradient_clip: float = 1.0
+    policy: Annotated[Name, Field(description="key under `policies`")]
+    seed: Annotated[Seed, Field(description="of task order and rollouts")]
+    checkpoints: Annotated[
+        tuple[Count, ...],
+        AfterValidator(_rising),
+        Field(description="steps at which segments end; the last one ends the run"),
+    ]
+    evaluate: Annotated[
+        tuple[Quantity, ...], Field(description="steps that are evaluated; 0 is the policy before training")
+    ]
+    tasks_per_step: Annotated[Count, Field(description="groups of a step")]
+    rollouts_per_task: Annotated[int, Whole(2), Field(description="rollouts of a group")]
+    learning_rate: Annotated[Positive, Field(description="constant")]
+    clip_low: Annotated[Positive, Field(description="ratio clipped at 1 - clip_low")]
+    clip_high: Annotated[Positive, Field(description="ratio clipped at 1 + clip_high")]
+    loss: Annotated[Loss, Field(description="how token losses are put together")]
+    router_replay: Annotated[Switch, Field(description="replay of the experts recorded at rollout (R3)")]
+    async_rollouts: Annotated[
+        Quantity, Field(description="rollout groups in flight beside the update; 0 = synchronous")
+    ]
+    save_every: Annotated[Count, Field(description="steps between live checkpoints")]
+    tasks_per_update: Annotated[
+        Count | None,
+        Field(description="an update takes the rows of so many tasks' rollouts; null = all of a step's"),
+    ]
+    updates_per_step: Annotated[Count, Field(description="updates of a step at most")]
+    rollout_correction: Annotated[
+        RolloutCorrection | None, Field(description="importance weights; null = none")
+    ]
+    validate_every: Annotated[
+        Count | None, Field(description="steps between scores on the validation tasks; null = never")
+    ]
+    verl: Annotated[
+        VerlSettings | None, Field(description="what this recipe sets besides, by verl's own names")
+    ]
+    turn_penalty: Annotated[LengthPenalty | None, Field(description="of turns, on the reward of a solution")]
+    prompt_penalty: Annotated[
+        LengthPenalty | None,
+        Field(description="of tokens of the longest prompt, on the reward of a solution"),
+    ]
+    adam_beta1: float = field(default=0.9, init=False)
+    adam_beta2: float = field(default=0.99, init=False)
+    weight_decay: float = field(default=0.0, init=False)
+    gradient_clip: float = field(default=1.0, init=False)
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        """Refuse what no key alone shows."""
+        if self.updates_per_step > 1 and self.tasks_per_update is None:
+            raise refusal(
+                f"updates_per_step={self.updates_per_step} needs tasks_per_update, the tasks whose rows make one update"
+            )
+        if (self.tasks_per_update or 1) > self.tasks_per_step:
+            raise refusal(
+                f"tasks_per_update={self.tasks_per_update} is more than a step has "
+                f"(tasks_per_step={self.tasks_per_step})"
+            )
+        return self
 
     @property
     def horizon(self) -> int:
@@ -139,20 +207,8 @@ class Recipe:
 
 
 def parse_recipe(name: str, settings: Mapping[str, Any]) -> Recipe:
-    """Check a recipe's JSON object; a UserError names the first key that is unknown, missing or wrong."""
-    known = {field.name: field for field in fields(Recipe)}
-    for key in settings:
-        if key not in known:
-            raise UserError(f"recipe {name} has the unknown key {key!r} (known: {', '.join(known)})")
-    values: dict[str, Any] = {}
-    for key, field in known.items():
-        if key in settings:
-            values[key] = _convert(name, key, str(field.type), settings[key])
-        elif field.default is MISSING:
-            raise UserError(f"recipe {name} lacks the key {key!r}")
-    recipe = Recipe(**values)
-    _check(name, recipe)
-    return recipe
+    """Return a recipe from its JSON object. Raise UserError for the first key that is unknown, missing or wrong."""
+    return checked(Recipe, settings, f"recipes.{name}")
 
 
 def refuse_torch_lacks(name: str, recipe: Recipe) -> None:
@@ -172,87 +228,3 @@ def refuse_torch_lacks(name: str, recipe: Recipe) -> None:
 def deciding(recipe: Recipe) -> dict[str, Any]:
     """The recipe's settings that decide what a step computes: all but `NEUTRAL`."""
     return {key: value for key, value in asdict(recipe).items() if key not in NEUTRAL}
-
-
-def _convert(name: str, key: str, kind: str, value: Any) -> Any:
-    """`value` as the field's type, without guessing: "8" is no number and 8.5 no count."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if kind.startswith("int") and whole and value >= 0:
-        return value
-    if kind.endswith("| None") and value is None:
-        return None
-    if kind == "float" and number:
-        return float(value)
-    if kind == "bool" and isinstance(value, bool):
-        return value
-    if kind == "str" and isinstance(value, str):
-        return value
-    if kind == "Loss" and value in get_args(Loss):
-        return value
-    if kind == "LengthPenalty | None":
-        return _penalty(name, key, value)
-    if kind == "RolloutCorrection | None":
-        return _correction(name, key, value)
-    if kind == "Mapping[str, Any] | None" and isinstance(value, Mapping):
-        return dict(value)
-    if kind.startswith("tuple") and isinstance(value, list | tuple):
-        if all(isinstance(step, int) and step >= 0 for step in value):
-            return tuple(value)
-        kind = "a list of steps"
-    wanted = " or ".join(get_args(Loss)) if kind == "Loss" else kind
-    raise UserError(f"recipe {name}: {key}={value!r} is not {wanted}")
-
-
-def _penalty(name: str, key: str, value: Any) -> LengthPenalty:
-    known = {field.name: str(field.type) for field in fields(LengthPenalty)}
-    if not isinstance(value, Mapping) or set(value) != set(known):
-        raise UserError(f"recipe {name}: {key}={value!r} is neither null nor {{{', '.join(known)}}}")
-    numbers = {part: _convert(name, f"{key}.{part}", kind, value[part]) for part, kind in known.items()}
-    penalty = LengthPenalty(**numbers)
-    if penalty.end <= penalty.start or not 0 < penalty.most < 0.5:
-        raise UserError(
-            f"recipe {name}: {key}={value!r} must have start < end and most between 0 and 0.5, so that a solution is "
-            "worth more than none"
-        )
-    return penalty
-
-
-def _correction(name: str, key: str, value: Any) -> RolloutCorrection:
-    wanted = f"recipe {name}: {key}={value!r} is neither null nor {{level, threshold, bypass}}"
-    if not isinstance(value, Mapping) or set(value) != {field.name for field in fields(RolloutCorrection)}:
-        raise UserError(wanted)
-    if value["level"] not in ("token", "sequence"):
-        raise UserError(f"recipe {name}: {key}.level={value['level']!r} is not token or sequence")
-    threshold = _convert(name, f"{key}.threshold", "float", value["threshold"])
-    if threshold < 1:
-        raise UserError(f"recipe {name}: {key}.threshold={threshold} must be at least 1")
-    return RolloutCorrection(
-        value["level"], threshold, _convert(name, f"{key}.bypass", "bool", value["bypass"])
-    )
-
-
-def _check(name: str, recipe: Recipe) -> None:
-    rising = all(a < b for a, b in zip(recipe.checkpoints, recipe.checkpoints[1:], strict=False))
-    if not recipe.checkpoints or recipe.checkpoints[0] < 1 or not rising:
-        raise UserError(
-            f"recipe {name}: checkpoints={list(recipe.checkpoints)} must be rising steps from 1 on"
-        )
-    least = {"tasks_per_step": 1, "rollouts_per_task": 2, "save_every": 1}
-    least |= {"updates_per_step": 1, "tasks_per_update": 1, "validate_every": 1}
-    for key, low in least.items():
-        if (value := getattr(recipe, key)) is not None and value < low:
-            raise UserError(f"recipe {name}: {key}={value} must be at least {low}")
-    if recipe.updates_per_step > 1 and recipe.tasks_per_update is None:
-        raise UserError(
-            f"recipe {name}: updates_per_step={recipe.updates_per_step} needs tasks_per_update, the tasks whose rows "
-            "make one update"
-        )
-    if (recipe.tasks_per_update or 1) > recipe.tasks_per_step:
-        raise UserError(
-            f"recipe {name}: tasks_per_update={recipe.tasks_per_update} is more than a step has "
-            f"(tasks_per_step={recipe.tasks_per_step})"
-        )
-    for key in ("learning_rate", "clip_low", "clip_high", "gradient_clip"):
-        if not getattr(recipe, key) > 0:
-            raise UserError(f"recipe {name}: {key}={getattr(recipe, key)} must be above 0")

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.config.stage import WALL_FACTOR
+from lightning_smith.config.agent import WALL_FACTOR
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.core.errors import UserError

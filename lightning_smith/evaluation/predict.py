@@ -18,7 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.stage import StageSettings
+from lightning_smith.config.stages import PredictStage
 from lightning_smith.contracts.outcome import RolloutRecord, rollout_seed
 from lightning_smith.core.entry_points import AGENT_CLASS
 from lightning_smith.core.errors import UserError
@@ -42,6 +43,9 @@ AGENT_SETTINGS = (
     "command_timeout_s",
     "rollout_timeout_s",
     "max_format_errors",
+    "max_blocked",
+    "thinking",
+    "grade_unsubmitted",
 )
 """Limits of the agent that go into the settings of a results table, by their names in `agent` of
 config.yaml."""
@@ -49,50 +53,39 @@ config.yaml."""
 
 @dataclass(frozen=True)
 class PredictSettings:
-    """What an evaluation's rollouts need.
+    """What an evaluation's predictions are told, the checkpoint's step and its server, and where they go.
 
-    `work` holds what is big or live: the log, patches, trajectories, services' logs. `agent` is the section
-    of that name of config.yaml; `context` the tokens that the policy can hold, prompt and answer.
+    `stage.work` holds what is big or live: the log, patches, trajectories, services' logs.
     """
 
-    dataset: str
-    dataset_file: Path
-    images: Path
-    work: Path
-    out: Path
-    policy: PolicyServer
-    recipe: str
+    stage: PredictStage
     step: int
-    samples: int
-    seed: int
-    temperature: float
-    context: int
-    agent: Mapping[str, Any]
+    policy: PolicyServer
+    dataset_file: Path
+    out: Path
     max_rollouts: int = 32
     retries: int = 2
-    max_invalid_fraction: float = 0.02
-    logs: Path | None = None
-    workspace: str = "bwrap"
-    """As in `StageSettings`."""
-    manifests: Path | None = None
-    """Folder of the manifests of prepared images, which rollouts must have run in."""
     agent_class: str = AGENT_CLASS
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def work(self) -> Path:
+        return self.stage.work / self.stage.recipe / f"step_{self.step}"
+
+    @property
+    def logs(self) -> Path:
+        return self.stage.logs / f"{self.stage.recipe}_{self.step}"
+
     def shown(self) -> dict[str, Any]:
         """The settings that a score depends on: equal for all rows of one results table."""
-        templates = {key: value for key, value in self.agent.items() if key.endswith("_template")}
+        agent = asdict(self.stage.agent)
+        templates = {key: value for key, value in agent.items() if key.endswith("_template")}
         return {
-            **{key: self.agent[key] for key in AGENT_SETTINGS},
-            **{
-                key: self.agent[key]
-                for key in ("max_blocked", "thinking", "grade_unsubmitted")
-                if key in self.agent
-            },
+            **{key: agent[key] for key in AGENT_SETTINGS},
             "templates_sha256": hash_json(templates),
-            "temperature": self.temperature,
-            "context": self.context,
-            "seed": self.seed,
+            "temperature": self.stage.evaluation.temperature,
+            "context": self.stage.policy.max_model_len,
+            "seed": self.stage.evaluation.seed,
         }
 
 
@@ -105,7 +98,7 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
     """
     ids = [task["instance_id"] for task in tasks]
     dataset_sha256 = sha256_file(settings.dataset_file)
-    stage = f"predict {settings.recipe} step {settings.step}"
+    stage = f"predict {settings.stage.recipe} step {settings.step}"
     work = settings_folder(settings.work, _deciding(settings, dataset_sha256), stage=stage)
     log, patches = RolloutLog(work / "rollouts.jsonl"), Patches(work / "patches")
     patches.require(log.records())
@@ -115,11 +108,11 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
         log,
         lambda: _stack(settings, work, tasks),
         retries=settings.retries,
-        max_invalid_fraction=settings.max_invalid_fraction,
+        max_invalid_fraction=settings.stage.evaluation.max_invalid_fraction,
         on_finished=patches.keep,
-        check_record=image_check(tasks, settings.manifests),
+        check_record=image_check(tasks, settings.stage.manifests),
     )
-    for sample in range(settings.samples):
+    for sample in range(settings.stage.evaluation.samples):
         mine = [record for record in records if record.sample == sample]
         folder = settings.out / f"sample_{sample}"
         write_jsonl(folder / "rollouts.jsonl", (record.to_dict() for record in mine))
@@ -130,17 +123,17 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
 
 def make_requests(settings: PredictSettings, instance_ids: Sequence[str]) -> list[RolloutRequest]:
     """All rollouts, sample by sample; each has a seed of its own that a resumed run gives it again."""
-    deadline_s = AgentSettings.from_dict(settings.agent).deadline_s
+    deadline_s = settings.stage.agent.deadline_s
     return [
         RolloutRequest(
             instance_id=instance_id,
             sample=sample,
-            seed=rollout_seed(settings.seed, instance_id, sample, stage="predict"),
+            seed=rollout_seed(settings.stage.evaluation.seed, instance_id, sample, stage="predict"),
             is_train=False,
             grade=False,
             timeout_s=deadline_s,
         )
-        for sample in range(settings.samples)
+        for sample in range(settings.stage.evaluation.samples)
         for instance_id in instance_ids
     ]
 
@@ -149,7 +142,7 @@ def make_predictions(
     settings: PredictSettings, records: Sequence[RolloutRecord], patches: Patches
 ) -> list[Prediction]:
     """Predictions of valid rollouts; those that left no patch have an empty one, invalid ones are left out."""
-    model = f"{settings.policy.model_name}-{settings.recipe}-step-{settings.step}"
+    model = f"{settings.policy.model_name}-{settings.stage.recipe}-step-{settings.step}"
     return [
         Prediction(record.instance_id, model, patches.read(record) if _left_patch(record) else b"")
         for record in records
@@ -209,13 +202,13 @@ def run_summary(
 ) -> dict[str, Any]:
     """What run.json says: which rollouts were planned, and what they were made with."""
     return {
-        "recipe": settings.recipe,
+        "recipe": settings.stage.recipe,
         "step": settings.step,
         "model": settings.policy.model_name,
         "model_revision": settings.policy.revision,
-        "dataset": settings.dataset,
+        "dataset": settings.stage.evaluation.dataset,
         "dataset_sha256": dataset_sha256,
-        "samples": settings.samples,
+        "samples": settings.stage.evaluation.samples,
         "settings": settings.shown(),
         "versions": {"agentlightning": metadata.version("agentlightning")},
         "machine": describe_machine(),
@@ -236,16 +229,16 @@ def _deciding(settings: PredictSettings, dataset_sha256: str) -> dict[str, Any]:
     The number of instances and samples is left out, so that a larger evaluation goes on from a smaller one, and so is
     what only rollouts with tests read.
     """
-    agent = asdict(AgentSettings.from_dict(settings.agent))
+    agent = asdict(settings.stage.agent)
     return {
         "policy": settings.policy.deciding(),
         "dataset_sha256": dataset_sha256,
-        "temperature": settings.temperature,
-        "context": settings.context,
-        "seed": settings.seed,
+        "temperature": settings.stage.evaluation.temperature,
+        "context": settings.stage.policy.max_model_len,
+        "seed": settings.stage.evaluation.seed,
         "agent": {name: value for name, value in agent.items() if name not in GRADING_SETTINGS},
         "agent_class": settings.agent_class,
-        "workspace": settings.workspace,
+        "workspace": settings.stage.workspace,
     }
 
 
@@ -255,7 +248,7 @@ def _stack(settings: PredictSettings, work: Path, tasks: Sequence[Mapping[str, A
         policy=settings.policy,
         stage_file=_write_stage_file(settings, work, tasks),
         max_rollouts=settings.max_rollouts,
-        val_temperature=settings.temperature,
+        val_temperature=settings.stage.evaluation.temperature,
         logs=settings.logs,
         agent=settings.agent_class,
         environment=dict(settings.environment),
@@ -269,10 +262,10 @@ def _write_stage_file(settings: PredictSettings, work: Path, tasks: Sequence[Map
     path = work / "stage.json"
     stage = StageSettings(
         tasks=rows.resolve(),
-        images=settings.images.resolve(),
-        workspace=settings.workspace,
+        images=settings.stage.images.resolve(),
+        workspace=settings.stage.workspace,
         model=settings.policy.model_name,
-        agent=AgentSettings.from_dict(settings.agent),
+        agent=settings.stage.agent,
         model_revision=settings.policy.revision,
         trajectories=(work / "trajectories").resolve(),
         scratch=(work / "scratch").resolve(),

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lightning_smith.config.stages import ImageStage
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import Grade
 from lightning_smith.contracts.validation import Patch, ValidationRecord
@@ -184,12 +184,18 @@ def _reason(record: ValidationRecord) -> str | None:
     return f"its gold patch is {record.outcome} ({record.error or example or 'no word of a test'})"
 
 
-def image_certifier(daemon: Daemon, datasets: Sequence[Path], args: Namespace) -> Certifier | None:
-    """Who grades tasks of each Docker image as `images.options.add_certify_options` has asked; None if that is none.
+def image_certifier(daemon: Daemon, stage: ImageStage) -> Certifier | None:
+    """Return who grades tasks of each Docker image; None if no tasks are to be graded.
 
-    `datasets` are SWE-smith rows. SWE-smith's harness starts with the first image.
+    SWE-smith's harness starts with the first image.
     """
-    if args.certify_tasks == 0:
+    if stage.certify_tasks == 0:
         return None
-    plans, timeout_s = partial(open_plans, args.tests), args.grading_timeout
-    return Certifier(daemon, datasets, args.certify_tasks, plans, timeout_s=timeout_s, scratch=args.scratch)
+    return Certifier(
+        daemon,
+        stage.tasks,
+        stage.certify_tasks,
+        partial(open_plans, stage.tests),
+        timeout_s=float(stage.grading_timeout_s),
+        scratch=stage.scratch,
+    )

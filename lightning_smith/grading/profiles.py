@@ -126,13 +126,13 @@ def _profile(row: Any, path: Path) -> Profile:
     return Profile(**{**row, **lists})
 
 
-def profile_source(tests: str, images: Path) -> ProfileSource:
-    """Who knows how a repository's tests are run: the local images themselves (`image`), or SWE-smith's registry.
+def profile_source(named: str) -> ProfileSource:
+    """Return who knows how repositories' tests are run: SWE-smith's registry (`smith`), or a folder of local images.
 
     Raises UserError where swesmith is wanted and not installed.
     """
-    if tests == "image":
-        return ImageProfiles(images)
+    if named != "smith":
+        return ImageProfiles(Path(named))
     try:
         from lightning_smith.grading.smith_profiles import SmithProfiles
     except ModuleNotFoundError as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from lightning_smith.config.stage import WALL_FACTOR
+from lightning_smith.config.agent import WALL_FACTOR
 from lightning_smith.contracts.task import Grade, RolloutTask
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import hash_json

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.stage import StageSettings
+from lightning_smith.config.stages import ProbeStage
 from lightning_smith.contracts.outcome import RolloutRecord, rollout_seed
 from lightning_smith.core.entry_points import AGENT_CLASS
 from lightning_smith.core.errors import UserError
@@ -30,43 +31,30 @@ from lightning_smith.probe.select import judge_all, refuse_lost
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """What a probe needs; folders are made if absent, `agent_settings` are the limits of the agent loop.
+    """What a probe is told, its file of candidates, and the server of its policy.
 
-    `work` gets a folder for each combination of `deciding` settings: log, trajectories, scratch trees.
+    `stage.work` gets a folder for each combination of `deciding` settings: log, trajectories, scratch trees.
     """
 
+    stage: ProbeStage
     tasks: Path
-    images: Path
-    work: Path
     policy: PolicyServer
-    agent_settings: AgentSettings
-    seed: int
-    samples: int = 4
-    temperature: float = 1.0
     max_rollouts: int = 32
     retries: int = 2
-    max_invalid_fraction: float = 0.0
-    logs: Path | None = None
-    workspace: str = "bwrap"
-    tests: str = "image"
-    """As in `StageSettings`."""
-    manifests: Path | None = None
-    """Folder of the manifests of prepared images, which rollouts must have run in."""
-    references: Path | None = None
-    """What right code does with altered tests (`grading/references.py`)."""
     agent: str = AGENT_CLASS
     environment: dict[str, str] = field(default_factory=dict)
 
     def deciding(self) -> dict[str, Any]:
-        """The settings that decide what a rollout's record says, beside its task."""
+        """Return the settings that decide what a rollout's record says, beside its task."""
+        stage = self.stage
         return {
             "policy": self.policy.deciding(),
-            "temperature": self.temperature,
-            "seed": self.seed,
-            "agent": self.agent_settings.deciding(),
+            "temperature": stage.probe.temperature,
+            "seed": stage.probe.seed,
+            "agent": stage.agent.deciding(),
             "agent_class": self.agent,
-            "workspace": self.workspace,
-            "tests": self.tests,
+            "workspace": stage.workspace,
+            "tests": stage.tests,
             "grader": GRADER_VERSION,
         }
 
@@ -106,9 +94,10 @@ def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutReco
     Raises UserError if the log is of other rows of these tasks, if services die, or if more tasks than allowed
     lack rollouts with a verdict.
     """
-    requests = probe_requests(tasks, settings.samples, settings.seed, settings.agent_settings.deadline_s)
+    stage, probe = settings.stage, settings.stage.probe
+    requests = probe_requests(tasks, probe.samples, probe.seed, stage.agent.deadline_s)
     rows = select_rows(settings.tasks, list(tasks))
-    work = settings_folder(settings.work, settings.deciding(), stage="probe")
+    work = settings_folder(stage.work, settings.deciding(), stage="probe")
     require_rows(work, {row["instance_id"]: hash_json(row) for row in rows})
 
     def start() -> Stack:
@@ -117,8 +106,8 @@ def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutReco
             policy=settings.policy,
             stage_file=write_stage_file(settings, work, rows),
             max_rollouts=settings.max_rollouts,
-            train_temperature=settings.temperature,
-            logs=settings.logs,
+            train_temperature=probe.temperature,
+            logs=stage.logs,
             agent=settings.agent,
             environment=settings.environment,
         )
@@ -132,9 +121,9 @@ def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutReco
         start,
         retries=settings.retries,
         max_invalid_fraction=1.0,
-        check_record=image_check(rows, settings.manifests),
+        check_record=image_check(rows, stage.manifests),
     )
-    refuse_lost(judge_all(records, settings.samples), records, settings.max_invalid_fraction)
+    refuse_lost(judge_all(records, probe.samples), records, probe.max_invalid_fraction)
     return records
 
 
@@ -142,18 +131,18 @@ def write_stage_file(settings: ProbeSettings, work: Path, rows: Sequence[dict[st
     """Write the probed rows and the settings that all agents read; returns the settings' path."""
     tasks = work / "tasks.jsonl"
     write_jsonl(tasks, rows)
-    path = work / "stage.json"
+    path, stage = work / "stage.json", settings.stage
     StageSettings(
         tasks=tasks.resolve(),
-        images=settings.images.resolve(),
-        workspace=settings.workspace,
-        tests=settings.tests,
+        images=stage.images.resolve(),
+        workspace=stage.workspace,
+        tests=stage.tests,
         model=settings.policy.model_name,
-        agent=settings.agent_settings,
+        agent=stage.agent,
         model_revision=settings.policy.revision,
         trajectories=(work / "trajectories").resolve(),
         scratch=(work / "scratch").resolve(),
-        references=settings.references.resolve() if settings.references else None,
+        references=stage.references.resolve() if stage.references else None,
     ).write(path)
     return path
 

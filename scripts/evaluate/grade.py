@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lightning_smith.core.arguments import number, whole
+from lightning_smith.config.models import Evaluation
+from lightning_smith.config.settings_file import read_settings, settings_parser
+from lightning_smith.config.stages import GradeStage
+from lightning_smith.core.arguments import whole
 from lightning_smith.core.errors import UserError, run_script
 from lightning_smith.core.files import sha256_file
 from lightning_smith.core.process import exit_when_orphaned, stage_lock
@@ -24,85 +27,58 @@ EXECUTORS = {"bwrap": "bubblewrap", "docker": "Docker"}
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = settings_parser(__doc__, GradeStage)
     add = parser.add_argument
     add("--tasks", type=Path, required=True, help="held-out tasks, parquet in swebench's version 5 format")
-    add("--images", type=Path, required=True, help="folder of the images")
-    add("--harness", default="bwrap", choices=EXECUTORS, help="backends.harness (default %(default)s)")
-    add("--testbed-python", type=Path, required=True, help="bwrap: interpreter that the tests run with")
-    add("--work", type=Path, required=True, help="folder for logs, reports of instances and scratch trees")
-    add("--store", type=Path, help="folder of test runs made earlier (default: grades/ beside --images)")
-    add(
-        "--timeout",
-        type=number(0, above=True),
-        default=1800.0,
-        help="processor seconds for an instance's tests (default %(default)s)",
-    )
-    add(
-        "--retest-fraction",
-        type=number(0, 1),
-        default=1.0,
-        help="resolved patches that the grader of training tests again, 0..1 (default %(default)s)",
-    )
-    add("--workers", type=whole(1), default=2, help="test runs at once (default %(default)s)")
-    add(
-        "--max-invalid-fraction",
-        type=number(0, 1),
-        default=0.02,
-        help="patches that may stay ungraded for reasons of the machine, 0..1 (default %(default)s)",
-    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--predictions", type=Path, help="folder with run.json and sample_<k>/preds.jsonl")
     what.add_argument("--control", choices=("gold", "empty"), help="grade these patches instead")
-    add(
-        "--instances",
-        type=whole(0),
-        default=0,
-        help="control: how many tasks are drawn; 0 (the default) for all",
-    )
-    add("--seed", type=whole(0), help="control: seed of the draw, the same as in predict")
     add("--out", type=Path, help="control: summary to write")
+    add("--store", type=Path, help="folder of test runs made earlier (default: grades/ beside the images)")
+    add("--workers", type=whole(1), default=2, help="test runs at once (default %(default)s)")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Grade and say what came out."""
     args = parse_args(argv)
+    stage: GradeStage = read_settings(args, GradeStage)
     exit_when_orphaned()
     code_version()  # now: the checkout may change while this runs
     tasks = read_tasks(args.tasks)
+    timeout_s = float(stage.evaluation.harness_timeout_s)  # a part of the keys of stored runs
     executor = SandboxExecutor(
-        open_room(args.harness, args.images, args.testbed_python),
-        GradeStore(args.store or args.images.parent / "grades", slots=args.workers),
-        args.timeout,
-        retest_fraction=args.retest_fraction,
-        scratch=args.work / "scratch",
+        open_room(stage.harness, stage.images),
+        GradeStore(args.store or stage.images.parent / "grades", slots=args.workers),
+        timeout_s,
+        retest_fraction=stage.evaluation.retest_fraction,
+        scratch=stage.work / "scratch",
     )
     settings = GradeSettings(
-        work=args.work,
+        work=stage.work,
         execute=executor,
         cross_check=executor.cross_check,
         scan=executor.scan,
-        executor=EXECUTORS[args.harness],
-        timeout_s=args.timeout,
+        executor=EXECUTORS[stage.harness],
+        timeout_s=timeout_s,
         workers=args.workers,
-        max_invalid_fraction=args.max_invalid_fraction,
+        max_invalid_fraction=stage.evaluation.max_invalid_fraction,
         versions=executor.versions,
     )
     if args.control:
-        run_control(args, settings, tasks)
+        run_control(args, stage.evaluation, settings, tasks)
     else:
         run_grade(args, settings, tasks)
 
 
-def run_control(args: argparse.Namespace, settings: GradeSettings, tasks: list[dict]) -> None:
+def run_control(
+    args: argparse.Namespace, evaluation: Evaluation, settings: GradeSettings, tasks: list[dict]
+) -> None:
     """Grade the gold or empty patches of the instances that predictions are made for."""
-    if args.out is None or args.seed is None:
-        raise UserError("--control needs --out and --seed")
-    chosen = choose_tasks(tasks, args.instances or None, args.seed)
-    with stage_lock(args.work, f"grade-control-{args.control}"):
+    if args.out is None:
+        raise UserError("--control needs --out")
+    chosen = choose_tasks(tasks, evaluation.instances, evaluation.seed)
+    with stage_lock(settings.work, f"grade-control-{args.control}"):
         summary = control(args.control, settings, chosen, sha256_file(args.tasks), args.out)
     print(f"{summary['resolved']} of {summary['instances']} {args.control} patches resolve, in {args.out}")
     if summary["failed"]:
@@ -113,7 +89,7 @@ def run_grade(args: argparse.Namespace, settings: GradeSettings, tasks: list[dic
     """Grade the predictions of one checkpoint."""
     run = read_run(args.predictions, args.tasks)
     planned = planned_tasks(tasks, run["instance_ids"])
-    with stage_lock(args.work, f"grade-{run['recipe']}-{run['step']}"):
+    with stage_lock(settings.work, f"grade-{run['recipe']}-{run['step']}"):
         summary = grade(settings, planned, run, args.predictions)
     counts = ", ".join(f"{count} {name}" for name, count in summary["counts"].items())
     print(

@@ -16,12 +16,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--source", required=True, help="name and revision of the release")
-    add("--release", type=Path, required=True, help="JSON of scripts/release/check_release.py")
     add("--shards", type=Path, nargs="+", required=True, help="parquet shards of the release")
-    add("--funnel", type=Path, required=True, help="ledger of scripts/funnel/collect_candidates.py")
-    add("--readings", type=Path, required=True, help="JSON of scripts/funnel/filter_branch.py")
-    add("--candidates", type=Path, required=True, help="rows that survived")
-    add("--overlap", type=Path, required=True, help="table of scripts/funnel/find_overlap.py")
+    add("--data", type=Path, required=True, help="folder with what the funnel has written")
     add("--out", type=Path, required=True, help="Markdown page")
     return parser.parse_args(argv)
 
@@ -35,12 +31,12 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     page = describe_data(
         source=args.source,
-        release=read_json(args.release),
+        release=read_json(args.data / "release.json"),
         shards=[data_file(path) for path in sorted(args.shards)],
-        funnel=read_funnel(args.funnel),
-        readings=read_json(args.readings),
-        candidates=data_file(args.candidates),
-        overlap=read_overlaps(args.overlap),
+        funnel=read_funnel(args.data / "funnel.tsv"),
+        readings=read_json(args.data / "branch_readings.json"),
+        candidates=data_file(args.data / "candidates.parquet"),
+        overlap=read_overlaps(args.data / "overlap.tsv"),
     )
     write_atomic(args.out, page)
 

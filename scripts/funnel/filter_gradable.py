@@ -1,6 +1,6 @@
 """Filter: drop rows that the official harness cannot grade.
 
-For SWE-smith's own repositories (--tests smith) run it in envs/smith, which has SWE-smith's parsers.
+For SWE-smith's own repositories (--source smith) run it in envs/smith, which has SWE-smith's parsers.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--profiles", type=Path, required=True, help="table of scripts/funnel/list_profiles.py"
     )
-    parser.add_argument("--tests", required=True, help="backends.tests of the configuration")
-    parser.add_argument("--images", type=Path, required=True, help="folder of local images")
+    parser.add_argument("--source", required=True, help="smith, or a folder of local images")
     parser.add_argument(
         "--odd",
         type=Path,
@@ -37,7 +36,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     profiles = read_profiles(args.profiles)
-    odd_ids = gradable.OddIds(profile_source(args.tests, args.images))
+    odd_ids = gradable.OddIds(profile_source(args.source))
     found: dict[str, gradable.Judgement] = {}
 
     def reasons(batch: pa.RecordBatch) -> list[str | None]:

@@ -1,6 +1,6 @@
 """Write how the tests of each repository of a release are run and read: the table of profiles.
 
-For SWE-smith's own repositories (--tests smith) run it in envs/smith, which has SWE-smith's registry.
+For SWE-smith's own repositories (--source smith) run it in envs/smith, which has SWE-smith's registry.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from lightning_smith.grading.profiles import profile_source, release_repositorie
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shards", type=Path, nargs="+", required=True, help="parquet shards of the release")
-    parser.add_argument("--tests", required=True, help="backends.tests of the configuration")
-    parser.add_argument("--images", type=Path, required=True, help="folder of local images")
+    parser.add_argument("--source", required=True, help="smith, or a folder of local images")
     parser.add_argument("--out", type=Path, required=True, help="JSON table, a row a repository and image")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    source = profile_source(args.tests, args.images)
+    source = profile_source(args.source)
     profiles = [source.profile(repo, image) for repo, image in release_repositories(args.shards)]
     write_profiles(args.out, profiles)
     counts = Counter(profile.language or "without a profile" for profile in profiles)

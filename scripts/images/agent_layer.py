@@ -7,15 +7,13 @@ import sys
 from pathlib import Path
 
 from lightning_smith.core.errors import UserError, run_script
+from lightning_smith.core.paths import REPOSITORY
 from lightning_smith.images.layer import build_layer
-from lightning_smith.images.options import PYTHON_VERSION, REPOSITORY
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--python", default=PYTHON_VERSION, help="version for uv, or path of an interpreter (%(default)s)"
-    )
+    parser.add_argument("--python", required=True, help="version for uv, or path of an interpreter")
     parser.add_argument(
         "--family", choices=["glibc", "musl"], default="glibc", help="C library (%(default)s)"
     )

@@ -8,8 +8,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from lightning_smith.config.settings_file import read_settings, settings_parser
+from lightning_smith.config.stages import ReferencesStage
 from lightning_smith.contracts.task import RolloutTask
-from lightning_smith.core.arguments import number, whole
+from lightning_smith.core.arguments import whole
 from lightning_smith.core.errors import run_script
 from lightning_smith.core.process import exit_when_orphaned, stage_lock
 from lightning_smith.grading.find_references import find_references
@@ -20,9 +22,7 @@ from lightning_smith.sandbox.rooms import open_room
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = settings_parser(__doc__, ReferencesStage)
     add = parser.add_argument
     add(
         "--tasks",
@@ -31,34 +31,28 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         required=True,
         help="files of tasks, parquet or JSON lines with SWE-smith's columns",
     )
-    add("--images", type=Path, required=True, help="folder of the images")
-    add("--workspace", default="bwrap", help="backends.workspace (default %(default)s)")
-    add("--tests", default="image", help="backends.tests (default %(default)s)")
-    add("--timeout", type=number(0, above=True), required=True, help="processor seconds of one test run")
     add("--workers", type=whole(1), default=2, help="images at a time (default %(default)s)")
-    add(
-        "--work", type=Path, required=True, help="folder for the live log, read on a rerun, and scratch files"
-    )
     add("--out", type=Path, required=True, help="finished file, gzip of JSON lines, written last")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
+    stage: ReferencesStage = read_settings(args, ReferencesStage)
     exit_when_orphaned()
-    with stage_lock(args.work, "find-references"):
+    with stage_lock(stage.work, "find-references"):
         found = find_references(
             (
                 RolloutTask.from_row(row, f"{path} row {count}")
                 for path in args.tasks
                 for count, row in enumerate(read_rows(path), start=1)
             ),
-            open_room(args.workspace, args.images),
-            open_plans(args.tests),
+            open_room(stage.workspace, stage.images),
+            open_plans(stage.tests),
             workers=args.workers,
-            timeout_s=args.timeout,
-            scratch=args.work / "scratch",
-            log=args.work / "references.jsonl",
+            timeout_s=float(stage.timeout_s),
+            scratch=stage.work / "scratch",
+            log=stage.work / "references.jsonl",
         )
         write_references(args.out, found.rows)
     print(f"{len(found.rows)} images, {len(found.lost)} without a row")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
+from lightning_smith.config.settings_file import read_settings, settings_parser
+from lightning_smith.config.stages import TableStage
 from lightning_smith.core.arguments import whole
 from lightning_smith.core.errors import UserError, run_script
 from lightning_smith.core.files import read_json, write_atomic
@@ -16,44 +17,31 @@ from lightning_smith.report.table import render_csv, render_markdown
 
 def main(argv: list[str] | None = None) -> None:
     """Read one evaluation folder a checkpoint and write both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--evaluation",
-        nargs=4,
-        action="append",
-        required=True,
-        metavar=("RECIPE", "POLICY", "STEP", "FOLDER"),
-        help="an evaluated checkpoint: its recipe, the policy it trains, its step (0: before training) and "
-        "the folder with counts.json and verdicts.jsonl; may be given many times",
-    )
-    parser.add_argument(
-        "--manifest",
-        nargs=3,
-        action="append",
-        default=[],
-        metavar=("RECIPE", "STEP", "FILE"),
-        help="training manifest of a checkpoint; one for every evaluated step but 0",
-    )
-    parser.add_argument("--control", action="append", default=[], help="summary of a gold or empty control")
+    parser = settings_parser(__doc__, TableStage)
     parser.add_argument("--published", help="table of published results (assets/published/results.tsv)")
-    parser.add_argument("--title", default="Results", help="heading of the Markdown table")
     parser.add_argument("--seed", type=whole(0), default=0, help="seed of the bootstrap intervals")
     parser.add_argument("--markdown", required=True, help="Markdown file to write")
     parser.add_argument("--csv", required=True, help="CSV file to write")
     args = parser.parse_args(argv)
-
-    manifests = {(recipe, int(step)): read_json(path) for recipe, step, path in args.manifest}
-    checkpoints = []
-    for recipe, policy, text, folder in args.evaluation:
-        step = int(text)
-        evaluation = read_evaluation(folder, f"{recipe} step {step}")
-        examples = trained_examples(manifests, recipe, step)
-        checkpoints.append(Checkpoint(recipe, policy, step, examples, evaluation))
+    stage: TableStage = read_settings(args, TableStage)
+    manifests = {
+        (each.recipe, each.step): read_json(each.manifest) for each in stage.checkpoints if each.manifest
+    }
+    checkpoints = [
+        Checkpoint(
+            each.recipe,
+            each.policy,
+            each.step,
+            trained_examples(manifests, each.recipe, each.step),
+            read_evaluation(each.folder, f"{each.recipe} step {each.step}"),
+        )
+        for each in stage.checkpoints
+    ]
     rows = make_rows(checkpoints, seed=args.seed)
     published = read_published(args.published) if args.published else []
-    controls = {summary["control"]: summary for summary in map(read_json, args.control)}
+    controls = {summary["control"]: summary for summary in map(read_json, stage.controls)}
     text = render_markdown(
-        rows, title=args.title, published=published, controls=controls, manifests=manifests
+        rows, title=stage.title, published=published, controls=controls, manifests=manifests
     )
     write_atomic(Path(args.csv), render_csv(rows, published))
     write_atomic(Path(args.markdown), text)
@@ -65,7 +53,7 @@ def trained_examples(manifests: dict[tuple[str, int], dict], recipe: str, step: 
         return 0
     if (recipe, step) not in manifests:
         raise UserError(
-            f"{recipe} step {step} was evaluated but has no training manifest: give it with --manifest"
+            f"{recipe} step {step} was evaluated but has no training manifest: name it in the settings"
         )
     return int(manifests[recipe, step]["trained_examples"])
 

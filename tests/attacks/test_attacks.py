@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 import tiny_image
+import whole_settings
 from attack import MARK, SECRET, Attack, Control, Entry, GatewayAttack, controls, corpus
 from gateway_stack import Mark, make_stack
 from kinds import Kind
@@ -23,7 +24,8 @@ from lightning_smith.agent import loop
 from lightning_smith.agent.chat import ScriptedModel
 from lightning_smith.agent.guard import Decision
 from lightning_smith.agent.rollout import Request, Rollout, run_rollout
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.agent import AgentSettings
+from lightning_smith.config.stage import StageSettings
 from lightning_smith.contracts.outcome import Outcome, reward_of
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.core.files import dump_json
@@ -49,6 +51,7 @@ STAYING = ("isolation", "lifetime", "pod")
 TASK = RolloutTask.from_row(tiny_image.row())
 LIMITS = ResourceLimits(processes=64, memory_mb=1024, file_mb=32, tmp_mb=32)
 AGENT: dict[str, Any] = {
+    **whole_settings.AGENT,
     "max_turns": 8,
     "max_tokens": 64,
     "observation_chars": 20_000,

@@ -13,7 +13,8 @@ import tiny_image
 from lightning_smith.agent.chat import ScriptedModel
 from lightning_smith.agent.loop import SUBMIT_COMMAND
 from lightning_smith.agent.rollout import Request, Rollout, Stage, run_rollout
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.agent import AgentSettings
+from lightning_smith.config.stage import StageSettings
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.core.files import sha256_file
 from lightning_smith.grading.grader import run_tests

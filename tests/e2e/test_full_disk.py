@@ -12,6 +12,9 @@ import pytest
 from hub_server import COMMIT, HubServer
 from swe_smith_rows import make_row, write_shard
 
+from lightning_smith.config.models import Selection
+from lightning_smith.config.settings_file import write_settings
+from lightning_smith.config.stages import SelectStage
 from lightning_smith.contracts.outcome import Outcome, RolloutRecord
 from lightning_smith.core.files import append_jsonl, dump_json
 from lightning_smith.gateway.rollout_log import RolloutLog
@@ -58,7 +61,13 @@ def test_an_output_that_does_not_fit_is_absent(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     append_jsonl(log, (record(n, sample).to_dict() for n in range(1000) for sample in range(4)))
     disk = tmp_path / "disk"
-    command = ["scripts/probe/select_by_difficulty.py", "--log", str(log), "--seed", "1"]
+    pool = ("all_solved", "mixed", "all_failed")
+    selection = Selection(
+        mixed_limit=None, all_failed_sample=0, validation_tasks=0, validation_pool=pool, seed=1
+    )
+    told = SelectStage(selection=selection, samples=4, max_lost_fraction=0.0)
+    command = ["scripts/probe/select_by_difficulty.py", "--settings", write_settings(tmp_path, told)]
+    command += ["--log", str(log)]
     outputs = ["--out", str(disk / "table.tsv"), "--summary", str(disk / "summary.json")]
     done = run_on_small_disk(disk, sys.executable, *command, *outputs)
     assert done.returncode == 1

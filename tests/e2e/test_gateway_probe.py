@@ -7,11 +7,14 @@ import textwrap
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gateway_stack import AGENT, FOLDER, Mark, StubPolicy
+from whole_settings import agent_settings
 
-from lightning_smith.config.stage import AgentSettings
+from lightning_smith.config.models import Policy, Probe
+from lightning_smith.config.stages import ProbeStage
 from lightning_smith.contracts.outcome import rollout_seed
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import read_json, read_jsonl, write_jsonl
@@ -26,20 +29,31 @@ def candidates(folder: Path, names: list[str]) -> Path:
     return folder / "tasks.jsonl"
 
 
-def settings(folder: Path, mark: Mark, **changes: object) -> ProbeSettings:
-    values = {
-        "tasks": folder / "tasks.jsonl",
-        "images": folder / "images",
-        "work": folder / "work",
-        "policy": StubPolicy(),
-        "agent_settings": AgentSettings(4, 64, 2000, 10, 525, 1, 15, "Fix.", "{problem_statement}"),
-        "seed": 5,
-        "max_rollouts": 8,
-        "agent": AGENT,
-        "environment": mark.environment(),
-        **changes,
-    }
-    return ProbeSettings(**values)  # type: ignore[arg-type]
+PROBE = Probe(policy="policy", tasks=None, samples=4, temperature=1.0, seed=5, max_invalid_fraction=0.0)
+
+
+def settings(
+    folder: Path,
+    mark: Mark,
+    probe: dict[str, Any] | None = None,
+    agent: dict[str, Any] | None = None,
+    **changes: Any,
+) -> ProbeSettings:
+    """Settings with other values in the sections `probe` and `agent`, or of the run."""
+    stage = ProbeStage(
+        probe=replace(PROBE, **(probe or {})),
+        policy=Policy(kind="dense", model="model", revision=None, max_model_len=1024),
+        agent=agent_settings(**{"rollout_timeout_s": 525, "system_template": "Fix.", **(agent or {})}),
+        workspace="bwrap",
+        tests="image",
+        images=folder / "images",
+        work=folder / "work",
+        logs=folder / "logs",
+    )
+    run = ProbeSettings(
+        stage, folder / "tasks.jsonl", StubPolicy(), 8, agent=AGENT, environment=mark.environment()
+    )
+    return replace(run, **changes)
 
 
 RUN = """
@@ -85,9 +99,9 @@ def test_killed_probe_goes_on_without_repeating(tmp_path: Path) -> None:
     assert [row["seed"] for row in records] == seeds
     assert mark.processes() == []
     # With everything done no service starts.
-    (log.parent / "logs/gateway.log").unlink()
+    (tmp_path / "logs/gateway.log").unlink()
     assert len(run_probe(settings(tmp_path, mark), names)) == 24
-    assert not (log.parent / "logs/gateway.log").exists()
+    assert not (tmp_path / "logs/gateway.log").exists()
 
 
 def logged(folder: Path) -> list[tuple[int, float, int]]:
@@ -102,15 +116,16 @@ def logged(folder: Path) -> list[tuple[int, float, int]]:
 def test_settings_changed_between(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mark, names = Mark(), [f"ok-{i}" for i in range(3)]
     candidates(tmp_path, names)
-    probe = settings(tmp_path, mark, samples=2)
+    two = {"samples": 2}
+    probe = settings(tmp_path, mark, two)
     run_probe(probe, names[:2])
-    run_probe(replace(probe, agent_settings=replace(probe.agent_settings, max_turns=2)), names[:2])
+    run_probe(settings(tmp_path, mark, two, {"max_turns": 2}), names[:2])
     assert logged(tmp_path) == [(2, 1.0, 4), (4, 1.0, 4)], "nothing made with 4 turns counts with 2"
     assert "[probe] agent.max_turns is 2 instead of 4: what" in capsys.readouterr().err
-    run_probe(replace(probe, temperature=0.2, max_rollouts=4), names[:1])
+    run_probe(settings(tmp_path, mark, two | {"temperature": 0.2}, max_rollouts=4), names[:1])
     assert logged(tmp_path) == [(2, 1.0, 4), (4, 0.2, 2), (4, 1.0, 4)]
     # Back again, with more tasks and samples, and other knobs of speed: only what is new is run.
-    records = run_probe(replace(probe, samples=3, max_rollouts=2, retries=0), names)
+    records = run_probe(settings(tmp_path, mark, {"samples": 3}, max_rollouts=2, retries=0), names)
     assert logged(tmp_path) == [(2, 1.0, 4), (4, 0.2, 2), (4, 1.0, 9)] and len(records) == 9
     # The same instance as another row.
     write_jsonl(tmp_path / "tasks.jsonl", ({"instance_id": name, "patch": name} for name in names))
@@ -127,8 +142,8 @@ def test_lost_tasks_fail_the_probe_which_probes_them_again(
         UserError,
         match=r"1 of 2 probed tasks are lost.*allowed: 10\.0%.*crash-1 \(0 with a verdict, infra: .*the same",
     ):
-        run_probe(settings(tmp_path, mark, retries=0, max_invalid_fraction=0.1), names)
-    records = run_probe(settings(tmp_path, mark, retries=0, max_invalid_fraction=0.5), names)
+        run_probe(settings(tmp_path, mark, {"max_invalid_fraction": 0.1}, retries=0), names)
+    records = run_probe(settings(tmp_path, mark, {"max_invalid_fraction": 0.5}, retries=0), names)
     assert [record.valid for record in records] == [False] * 4 + [True] * 4
     assert "warning: 1 of 2 probed tasks are lost" in capsys.readouterr().err
     (log,) = tmp_path.glob("work/*/rollouts.jsonl")

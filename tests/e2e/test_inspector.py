@@ -17,12 +17,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from whole_settings import agent_settings
 
 from lightning_smith.agent.actions import Action, parse_action
 from lightning_smith.agent.chat import ScriptedModel
 from lightning_smith.agent.loop import SUBMIT_COMMAND, run_episode
 from lightning_smith.agent.trajectory import trajectory, trajectory_path, write_trajectory
-from lightning_smith.config.stage import AgentSettings
 from lightning_smith.contracts.outcome import Outcome, RolloutRecord
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.sandbox.bwrap import Bwrap
@@ -31,7 +31,7 @@ from lightning_smith.sandbox.workspace import Observation
 pytestmark = pytest.mark.e2e
 
 PACKAGE = "mini-swe-agent==2.4.6"
-SETTINGS = AgentSettings(4, 64, 2000, 10, 120, 3, 15, "You repair bugs.", "{problem_statement}")
+SETTINGS = agent_settings(max_format_errors=3, system_template="You repair bugs.")
 RECORD = RolloutRecord("task", 0, Outcome.UNSOLVED, 0.0, False, 3, 30, 9, 0.5, "policy", "r1", "sha256:0", 7)
 
 BROWSE = """

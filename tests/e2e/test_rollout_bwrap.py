@@ -27,7 +27,8 @@ from lightning_smith.agent import rollout as agent_module
 from lightning_smith.agent.chat import ScriptedModel
 from lightning_smith.agent.loop import SUBMIT_COMMAND
 from lightning_smith.agent.rollout import Agent, Request, Rollout, Stage, open_stage, run_rollout
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.agent import AgentSettings
+from lightning_smith.config.stage import StageSettings
 from lightning_smith.contracts.outcome import Ending, Outcome, RolloutRecord
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.core.errors import UserError

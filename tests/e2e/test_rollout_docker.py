@@ -17,11 +17,13 @@ import pytest
 import tiny_image
 import yaml
 from docker_daemon import Proxy, own_daemon
+from whole_settings import agent_settings
 
 from lightning_smith.agent.chat import ScriptedModel
 from lightning_smith.agent.loop import SUBMIT_COMMAND
 from lightning_smith.agent.rollout import Request, Stage, run_rollout
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.agent import AgentSettings
+from lightning_smith.config.stage import StageSettings
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import RolloutTask
 from lightning_smith.contracts.validation import Patch
@@ -252,7 +254,7 @@ def test_a_tree_of_another_user_is_refused_before_the_first_rollout(
         tasks=tiny_image.write_tasks(tmp_path / "tasks.jsonl", tiny_image.row(image_name=name)),
         images=tmp_path / "copies",
         model="policy",
-        agent=AgentSettings(4, 64, 2000, 10, 120, 1, 15, "system", "{problem_statement}"),
+        agent=agent_settings(system_template="system"),
         workspace="docker",
     )
     with pytest.raises(UserError) as caught:

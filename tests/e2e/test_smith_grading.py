@@ -15,7 +15,8 @@ from smith_image import CLAMP, LOW, MIRRORED, SLUG, SPAN, SmithTask
 from lightning_smith.agent.chat import ScriptedModel
 from lightning_smith.agent.loop import SUBMIT_COMMAND
 from lightning_smith.agent.rollout import Request, Stage, run_rollout
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.agent import AgentSettings
+from lightning_smith.config.stage import StageSettings
 from lightning_smith.contracts.outcome import Outcome, RolloutRecord, count_disagreements
 from lightning_smith.contracts.task import Grade, RolloutTask
 from lightning_smith.core.paths import SMITH_PYTHON

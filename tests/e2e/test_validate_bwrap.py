@@ -24,6 +24,9 @@ import tiny_image
 from outer_repository import InRepository
 from tiny_image import REPOSITORY, TESTBED_PYTHON
 
+from lightning_smith.config.models import Validation
+from lightning_smith.config.settings_file import write_settings
+from lightning_smith.config.stages import ValidateStage
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import Grade, RolloutTask
 from lightning_smith.contracts.validation import Patch, ValidationLog, ValidationRecord, verdict, verdicts
@@ -419,11 +422,18 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
     shard = write_release(tmp_path / "a.parquet", *names)
     write_decisions(tmp_path / "test_count.tsv", Decisions("test_count", {PREFIX + n: None for n in names}))
     out = tmp_path / "validation" / "0.jsonl"
+    told = ValidateStage(
+        validation=Validation(runs=3, parts=1, max_invalid_fraction=0.0),
+        grade=Grade.ALL,
+        grading_timeout_s=30,
+        workspace="bwrap",
+        tests="image",
+        images=images,
+        work=tmp_path / "live",
+    )
     command = [
-        *(sys.executable, "scripts/funnel/validate_tasks.py", "--shards", str(shard)),
-        *("--previous", str(tmp_path / "test_count.tsv"), "--runs", "3", "--timeout", "30"),
-        *("--workspace", "bwrap", "--images", str(images), "--tests", "image"),
-        *("--scratch", str(tmp_path / "scratch"), "--log", str(tmp_path / "live/0.jsonl"), "--out", str(out)),
+        *(sys.executable, "scripts/funnel/validate_tasks.py", "--settings", write_settings(tmp_path, told)),
+        *("--shards", str(shard), "--previous", str(tmp_path / "test_count.tsv"), "--out", str(out)),
     ]
     started = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -444,7 +454,7 @@ def test_the_script_goes_on_where_it_was_killed(tmp_path: Path, images: Path) ->
     assert len(seen) == len(set(seen)) == 24, "no run was made twice"
     assert "4 tasks: 1 empty_passes, 2 gold_fails, 1 valid" in again.stdout
     assert "/24 test runs" in again.stderr
-    other = [*command, "--timeout", "31", "--runs", "1"]
+    other = [*command, "--set", "grading_timeout_s=31", "--set", "validation.runs=1"]
     narrower = subprocess.run(other, cwd=REPOSITORY, capture_output=True, text=True, timeout=300)
     assert (
         "[validate] timeout_s is 31.0 instead of 30.0" in narrower.stderr

@@ -6,39 +6,53 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from whole_settings import agent_settings
+
+from lightning_smith.config.models import Evaluation, Policy
+from lightning_smith.config.stages import PredictStage
 from lightning_smith.evaluation.predict import PredictSettings
 from lightning_smith.gateway.launch import PolicyServer
 
-AGENT = {
-    "max_turns": 4,
-    "max_tokens": 64,
-    "observation_chars": 2000,
-    "command_timeout_s": 10,
-    "rollout_timeout_s": 120,
-    "max_format_errors": 1,
-    "grading_timeout_s": 15,
-    "system_template": "Fix the bug.",
-    "instance_template": "{problem_statement}",
-}
+EVALUATION = Evaluation(
+    dataset="miniature-heldout",
+    revision=None,
+    instances=9,
+    samples=2,
+    temperature=1.0,
+    seed=3,
+    max_invalid_fraction=0.3,
+    harness_timeout_s=60,
+    retest_fraction=1.0,
+)
 
 
-def settings(tmp_path: Path, **changes: Any) -> PredictSettings:
+def settings(
+    tmp_path: Path,
+    evaluation: dict[str, Any] | None = None,
+    stage: dict[str, Any] | None = None,
+    **changes: Any,
+) -> PredictSettings:
+    """Settings with other values in the section `evaluation`, of the stage, or of the run."""
     dataset = tmp_path / "heldout.parquet"
     dataset.write_bytes(b"rows")
-    base = PredictSettings(
-        dataset="miniature-heldout",
-        dataset_file=dataset,
+    told = PredictStage(
+        evaluation=replace(EVALUATION, **(evaluation or {})),
+        recipe="dense",
+        policy=Policy(kind="dense", model="model", revision=None, max_model_len=1024),
+        policy_name="policy",
+        exports=tmp_path / "export",
+        dtype="float32",
+        agent=agent_settings(),
+        workspace="bwrap",
         images=tmp_path / "images",
         work=tmp_path / "work",
-        out=tmp_path / "out",
-        policy=PolicyServer(tmp_path / "model", "policy", revision="sha256:1"),
-        recipe="dense",
-        step=8,
-        samples=2,
-        seed=3,
-        temperature=1.0,
-        context=1024,
-        agent=AGENT,
-        max_invalid_fraction=0.3,
+        logs=tmp_path / "logs",
     )
-    return replace(base, **changes)
+    run = PredictSettings(
+        stage=replace(told, **(stage or {})),
+        step=8,
+        policy=PolicyServer(tmp_path / "model", "policy", revision="sha256:1"),
+        dataset_file=dataset,
+        out=tmp_path / "out",
+    )
+    return replace(run, **changes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import whole_settings
 
 from lightning_smith.core.files import sha256_file
 from lightning_smith.miniature.repositories import ImageRecipe, TaskBranch, build_image
@@ -23,6 +24,7 @@ NEEDS_TESTBED = pytest.mark.skipif(
 )
 
 AGENT: dict[str, Any] = {
+    **whole_settings.AGENT,
     "max_turns": 6,
     "max_tokens": 64,
     "observation_chars": 2000,

@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.config.recipes import Recipe, deciding, refuse_torch_lacks
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.recipes import deciding, refuse_torch_lacks
+from lightning_smith.config.stage import StageSettings
+from lightning_smith.config.stages import TrainStage
 from lightning_smith.core.files import read_json, read_jsonl, sha256_file, write_jsonl
 from lightning_smith.core.process import stage_lock
 from lightning_smith.core.work_folder import settings_folder
@@ -26,34 +27,19 @@ from lightning_smith.training.segments import Segment, choose_validation, reache
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What a segment is trained from; `work` is where runs live, `max_rollouts` how many run at once.
+    """What a recipe's training is told, the step to reach, its tasks, and those that it is scored on."""
 
-    `validation` holds the tasks that a recipe with `validate_every` is scored on, `validation_temperature` is what they
-    are sampled at.
-    """
-
-    name: str
-    recipe: Recipe
+    stage: TrainStage
     step: int
     tasks: Path
-    model: Path
-    images: Path
-    agent: AgentSettings
-    work: Path
-    context: int | None = None
-    """Tokens, prompt and answer, that the policy is served with; None for all that it can hold."""
     validation: Path | None = None
-    validation_temperature: float = 1.0
-    logs: Path | None = None
     max_rollouts: int = 32
     retries: int = 2
-    workspace: str = "bwrap"
-    tests: str = "image"
-    """As in `StageSettings`."""
-    manifests: Path | None = None
-    """Folder of the manifests of prepared images, which rollouts must have run in."""
-    references: Path | None = None
-    """What right code does with altered tests (`grading/references.py`)."""
+
+    @property
+    def model(self) -> Path:
+        """Hugging Face folder of the policy before training."""
+        return Path(self.stage.policy.model)
 
 
 def train_segment(settings: TrainSettings) -> dict[str, Any]:
@@ -62,9 +48,9 @@ def train_segment(settings: TrainSettings) -> dict[str, Any]:
     If that checkpoint is whole already, nothing is started. Raises UserError for a step that is no checkpoint
     of the recipe, an asynchronous recipe, or whatever stops services, rollouts or training.
     """
-    recipe = settings.recipe
+    recipe = settings.stage.recipe
     recipe.require_step(settings.step)
-    refuse_torch_lacks(settings.name, recipe)
+    refuse_torch_lacks(settings.stage.name, recipe)
     inputs = _describe_inputs(settings)
     segment = _segment(settings, inputs)
     with stage_lock(segment.root, "train"):
@@ -77,12 +63,12 @@ def _describe_inputs(settings: TrainSettings) -> dict[str, Any]:
     return {
         "model_sha256": sha256_file(settings.model / "model.safetensors"),
         "tasks_sha256": sha256_file(settings.tasks),
-        "agent": settings.agent.deciding(),
-        "workspace": settings.workspace,
-        "tests": settings.tests,
+        "agent": settings.stage.agent.deciding(),
+        "workspace": settings.stage.workspace,
+        "tests": settings.stage.tests,
         "grader": GRADER_VERSION,
         "rollout_dtype": _rollout_dtype(settings.model),
-        "context": settings.context,
+        "context": settings.stage.policy.max_model_len,
     }
 
 
@@ -93,21 +79,23 @@ def _rollout_dtype(model: Path) -> str:
 
 def _segment(settings: TrainSettings, inputs: Mapping[str, Any]) -> Segment:
     root = settings_folder(
-        settings.work / settings.name,
-        {"recipe": deciding(settings.recipe), **inputs},
-        stage=f"train {settings.name}",
+        settings.stage.work / settings.stage.name,
+        {"recipe": deciding(settings.stage.recipe), **inputs},
+        stage=f"train {settings.stage.name}",
     )
     return Segment(
-        name=settings.name,
-        recipe=settings.recipe,
+        name=settings.stage.name,
+        recipe=settings.stage.recipe,
         settings_hash=root.name,
         tasks=_instance_ids(settings.tasks),
         root=root,
-        rollout_timeout_s=settings.agent.deadline_s,
+        rollout_timeout_s=settings.stage.agent.deadline_s,
         validation_tasks=choose_validation(
-            _instance_ids(settings.validation) if settings.validation else (), settings.recipe, settings.name
+            _instance_ids(settings.validation) if settings.validation else (),
+            settings.stage.recipe,
+            settings.stage.name,
         ),
-        validation_temperature=settings.validation_temperature,
+        validation_temperature=settings.stage.validation_temperature,
     )
 
 
@@ -119,36 +107,36 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
     """Start the services, train, stop them; returns the checkpoint."""
     policy = PolicyServer(
         model_dir=settings.model,
-        model_name=settings.recipe.policy,
-        revision=f"{settings.name}-{segment.settings_hash}",
+        model_name=settings.stage.recipe.policy,
+        revision=f"{settings.stage.name}-{segment.settings_hash}",
         dtype=_rollout_dtype(settings.model),
-        routed_experts=settings.recipe.router_replay,
-        max_model_len=settings.context,
+        routed_experts=settings.stage.recipe.router_replay,
+        max_model_len=settings.stage.policy.max_model_len,
     )
     stage_file = segment.root / "stage.json"
     StageSettings(
         tasks=_all_tasks(settings, segment).resolve(),
-        images=settings.images.resolve(),
-        workspace=settings.workspace,
-        tests=settings.tests,
+        images=settings.stage.images.resolve(),
+        workspace=settings.stage.workspace,
+        tests=settings.stage.tests,
         model=policy.model_name,
         model_revision=policy.revision,
         trajectories=(segment.root / "trajectories").resolve(),
         scratch=(segment.root / "scratch").resolve(),
-        references=settings.references.resolve() if settings.references else None,
-        agent=settings.agent,
+        references=settings.stage.references.resolve() if settings.stage.references else None,
+        agent=settings.stage.agent,
     ).write(stage_file)
     with Stack(
         segment.root,
         policy=policy,
         stage_file=stage_file,
         max_rollouts=settings.max_rollouts,
-        val_temperature=settings.validation_temperature,
-        logs=settings.logs,
+        val_temperature=settings.stage.validation_temperature,
+        logs=settings.stage.logs,
     ) as stack:
         push = WeightPush(stack.gateway, stack.policy_url)
-        check = image_check(read_jsonl(_all_tasks(settings, segment)), settings.manifests)
-        learner = GrpoLearner(settings.model, settings.recipe, segment.root / "pushed", push)
+        check = image_check(read_jsonl(_all_tasks(settings, segment)), settings.stage.manifests)
+        learner = GrpoLearner(settings.model, settings.stage.recipe, segment.root / "pushed", push)
 
         def run_rollouts(requests: Sequence[RolloutRequest]) -> Iterator[Finished]:
             for finished in dispatch(
@@ -184,13 +172,13 @@ def _manifest(
     steps = [row for row in read_jsonl(segment.metrics_file) if row["step"] <= settings.step]
     validation = [{"step": row["step"], **row.pop("validation")} for row in steps if "validation" in row]
     return {
-        "recipe": settings.name,
+        "recipe": settings.stage.name,
         "step": settings.step,
-        "trained_examples": settings.step * settings.recipe.tasks_per_step,
+        "trained_examples": settings.step * settings.stage.recipe.tasks_per_step,
         "checkpoint": str(checkpoint),
         "files": describe_files(checkpoint),
         "settings_hash": segment.settings_hash,
-        "settings": asdict(settings.recipe),
+        "settings": asdict(settings.stage.recipe),
         "inputs": dict(inputs),
         "tasks": len(segment.tasks),
         "versions": versions(),

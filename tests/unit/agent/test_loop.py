@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import whole_settings
 import yaml
 
 from lightning_smith.agent.chat import (
@@ -25,7 +26,8 @@ from lightning_smith.agent.chat import (
 )
 from lightning_smith.agent.guard import SENTENCES, Kind
 from lightning_smith.agent.loop import SUBMIT_COMMAND, Episode, run_episode
-from lightning_smith.config.stage import AgentSettings, StageSettings
+from lightning_smith.config.agent import AgentSettings
+from lightning_smith.config.stage import StageSettings
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.contracts.task import RolloutTask, TaskFile
 from lightning_smith.core.errors import UserError
@@ -34,6 +36,7 @@ from lightning_smith.miniature.policy import conversation
 from lightning_smith.sandbox.workspace import Observation, observation_text
 
 SETTINGS: dict[str, Any] = {
+    **whole_settings.AGENT,
     "max_turns": 4,
     "max_tokens": 64,
     "observation_chars": 2000,
@@ -515,7 +518,7 @@ def test_gradings_at_a_time_decide_nothing() -> None:
     one, four = (AgentSettings.from_dict({**SETTINGS, "gradings": number}) for number in (1, 4))
     assert one != four and one.deciding() == four.deciding()
     assert one.deciding() != AgentSettings.from_dict({**SETTINGS, "max_turns": 99}).deciding()
-    with pytest.raises(UserError, match=r"agent\.gradings is 0: it must be above 0"):
+    with pytest.raises(UserError, match=r"agent\.gradings: 0 must be at least 1"):
         AgentSettings.from_dict({**SETTINGS, "gradings": 0})
 
 
@@ -552,12 +555,18 @@ def test_stage_settings_survive_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"colour": 1}, "stage settings have an unknown key 'colour'"),
-        ({"agent": {**SETTINGS, "max_turn": 3}}, "agent settings have an unknown key 'max_turn'"),
-        ({"agent": {k: v for k, v in SETTINGS.items() if k != "max_tokens"}}, "incomplete.*max_tokens"),
-        ({"agent": {**SETTINGS, "max_turns": 0}}, "agent.max_turns is 0"),
-        ({"agent": {**SETTINGS, "max_blocked": 0}}, "agent.max_blocked is 0"),
-        ({"agent": {**SETTINGS, "instance_template": "solve it"}}, "lacks {problem_statement}"),
+        ({"colour": 1}, "key colour: there is no such key"),
+        ({"agent": {**SETTINGS, "max_turn": 3}}, "key agent.max_turn: there is no such key .write max_turn"),
+        (
+            {"agent": {k: v for k, v in SETTINGS.items() if k != "max_tokens"}},
+            "agent.max_tokens: it is missing",
+        ),
+        ({"agent": {**SETTINGS, "max_turns": 0}}, "agent.max_turns: 0 must be at least 1"),
+        ({"agent": {**SETTINGS, "max_blocked": 0}}, "agent.max_blocked: 0 must be at least 1"),
+        (
+            {"agent": {**SETTINGS, "instance_template": "solve it"}},
+            "instance_template: .solve it. is refused .write {problem_sta",
+        ),
     ],
 )
 def test_wrong_stage_settings_are_named(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:

@@ -8,15 +8,15 @@ import json
 from pathlib import Path
 
 import pytest
+from whole_settings import agent_settings
 
 from lightning_smith.agent.trajectory import trajectory, trajectory_path, write_trajectory
-from lightning_smith.config.stage import AgentSettings
 from lightning_smith.contracts.outcome import Ending, Outcome, RolloutRecord
 from lightning_smith.sandbox.bwrap import Bwrap
 from lightning_smith.sandbox.docker import DockerSandbox
 from lightning_smith.sandbox.pod import PodSandbox
 
-SETTINGS = AgentSettings(4, 64, 2000, 10, 120, 1, 15, "system", "{problem_statement}")
+SETTINGS = agent_settings(system_template="system")
 PATCH = b"diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1,3 +1,3 @@\n-a\n+b\n \n \n"
 MESSAGES = [
     {"role": "system", "content": "system", "extra": {"timestamp": 1.0}},

@@ -13,8 +13,8 @@ from lightning_smith.core.arguments import number, whole
 from scripts.probe import probe
 
 ROOT = Path(__file__).parents[3]
-PLACES = (*sorted((ROOT / "scripts").rglob("*.py")), ROOT / "lightning_smith/images/options.py")
-PROBE = ["--tasks", "t", "--images", "i", "--work", "w", "--seed", "1", "--model", "m", "--out", "o"]
+PLACES = sorted((ROOT / "scripts").rglob("*.py"))
+PROBE = ["--settings", "s", "--tasks", "t", "--out", "o"]
 
 
 def test_numbers_in_range_are_taken() -> None:
@@ -41,7 +41,7 @@ def test_a_number_out_of_range_is_refused(convert: Callable[[str], float], text:
     assert str(refused.value) == said
 
 
-@pytest.mark.parametrize("option", ["--samples", "--count", "--retries", "--shards", "--temperature"])
+@pytest.mark.parametrize("option", ["--gradings", "--retries", "--shards", "--max-rollouts"])
 def test_a_script_names_the_option(option: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         probe.parse_args([*PROBE, option, "-1"])

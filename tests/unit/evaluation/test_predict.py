@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from predict_settings import AGENT, settings
+from predict_settings import settings
+from whole_settings import agent_settings
 
 from lightning_smith.contracts.outcome import Outcome, RolloutRecord
 from lightning_smith.core.errors import UserError
@@ -130,15 +131,15 @@ def test_rollouts_of_other_settings_are_not_reused(tmp_path: Path, monkeypatch: 
     Services(OUTCOMES).install(monkeypatch)
     predict(settings(tmp_path), [task("fixed")])
     changes = (
-        {"temperature": 0.7},
+        {"evaluation": {"temperature": 0.7}},
         {"policy": PolicyServer(tmp_path, "policy", revision="sha256:2")},
         {"policy": PolicyServer(tmp_path, "policy", revision="sha256:1", dtype="bfloat16")},
         {"policy": PolicyServer(tmp_path, "policy", revision="sha256:1", max_model_len=512)},
-        {"agent": {**AGENT, "max_turns": 5}},
-        {"agent": {**AGENT, "instance_template": "Please: {problem_statement}"}},
-        {"agent": {**AGENT, "grade_unsubmitted": True}},
-        {"workspace": "docker"},
-        {"seed": 4},
+        {"stage": {"agent": agent_settings(max_turns=5)}},
+        {"stage": {"agent": agent_settings(instance_template="Please: {problem_statement}")}},
+        {"stage": {"agent": agent_settings(grade_unsubmitted=True)}},
+        {"stage": {"workspace": "docker"}},
+        {"evaluation": {"seed": 4}},
     )
     for change in changes:
         again = Services(OUTCOMES)
@@ -148,8 +149,8 @@ def test_rollouts_of_other_settings_are_not_reused(tmp_path: Path, monkeypatch: 
     for same in (
         {},
         {"max_rollouts": 4, "retries": 0},
-        {"agent": {**AGENT, "grading_timeout_s": 16}},
-        {"agent": {**AGENT, "gradings": 5}},
+        {"stage": {"agent": agent_settings(grading_timeout_s=16)}},
+        {"stage": {"agent": agent_settings(gradings=5)}},
     ):
         again = Services(OUTCOMES)
         again.install(monkeypatch)
@@ -159,7 +160,7 @@ def test_rollouts_of_other_settings_are_not_reused(tmp_path: Path, monkeypatch: 
 
 def test_too_many_failures_stop_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     Services(OUTCOMES).install(monkeypatch)
-    chosen = settings(tmp_path, max_invalid_fraction=0.02)
+    chosen = settings(tmp_path, {"max_invalid_fraction": 0.02})
     with pytest.raises(UserError, match="2 of 10 rollouts"):
         predict(chosen, [task(name) for name in OUTCOMES])
     assert not (chosen.out / "run.json").exists()

@@ -178,7 +178,7 @@ def test_the_repositories_of_a_release(tmp_path: Path) -> None:
 
 def test_another_environment_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"swesmith is not in this environment: .* --project envs/smith"):
-        profile_source("smith", tmp_path)
+        profile_source("smith")
 
 
 def real_row(number: int, repo: str, **changes: Any) -> dict[str, Any]:
@@ -206,7 +206,7 @@ def test_the_scripts_with_swesmiths_registry(tmp_path: Path) -> None:
     write_decisions(
         tmp_path / "test_count.tsv", Decisions("test_count", {r["instance_id"]: None for r in rows})
     )
-    shared = ["--shards", str(shard), "--tests", "smith", "--images", str(tmp_path / "none")]
+    shared = ["--shards", str(shard), "--source", "smith"]
     table, out, odd_ids = tmp_path / "profiles.json", tmp_path / "gradable.tsv", tmp_path / "odd.jsonl"
 
     def run(script: str, *flags: str) -> str:
@@ -255,7 +255,7 @@ def test_the_scripts_with_swesmiths_registry(tmp_path: Path) -> None:
 
 def test_a_filter_without_its_table_says_so(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "a.parquet", [make_row(1)])
-    flags = ["--shards", str(shard), "--tests", "image", "--images", str(tmp_path)]
+    flags = ["--shards", str(shard), "--source", str(tmp_path)]
     outputs = ["--odd", str(tmp_path / "o"), "--out", str(tmp_path / "gradable.tsv")]
     with pytest.raises(UserError, match="does not exist"):
         load_script("filter_gradable").main([*flags, *outputs, "--profiles", str(tmp_path / "profiles.json")])

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import whole_settings
 
 pytest.importorskip("verl", reason="needs envs/parity")
 
@@ -40,6 +41,7 @@ LOSSES = {
     "cispo_per_rollout_mean": per_rollout_loss.compute_policy_loss_cispo_per_rollout_mean,
 }
 SETTINGS = {
+    **whole_settings.RECIPE,
     "policy": "dense",
     "seed": 1,
     "checkpoints": [1],

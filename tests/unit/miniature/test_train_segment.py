@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import whole_settings
+from whole_settings import agent_settings
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import tiny_policy
 
+from lightning_smith.config.models import Policy
 from lightning_smith.config.recipes import parse_recipe
-from lightning_smith.config.stage import AgentSettings
+from lightning_smith.config.stages import TrainStage
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import append_jsonl, read_jsonl, write_json
 from lightning_smith.miniature.policy import train
@@ -24,6 +28,7 @@ from lightning_smith.training.checkpoint import describe_files, write_checkpoint
 pytestmark = pytest.mark.torch
 
 RECIPE = {
+    **whole_settings.RECIPE,
     "policy": "moe",
     "seed": 1,
     "checkpoints": [2, 4],
@@ -39,22 +44,34 @@ RECIPE = {
     "save_every": 2,
 }
 METRICS = [{"step": 1, "reward": 0.25, "rollouts": 8}, {"step": 2, "reward": 0.5, "rollouts": 8}]
-AGENT = AgentSettings(4, 64, 2000, 10, 120, 1, 15, "Fix the bug.", "{problem_statement}")
+AGENT = agent_settings()
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> TrainSettings:
     append_jsonl(tmp_path / "train.jsonl", [{"instance_id": f"task-{k}"} for k in range(5)])
-    return TrainSettings(
+    stage = TrainStage(
         name="moe",
         recipe=parse_recipe("moe", RECIPE),
-        step=2,
-        tasks=tmp_path / "train.jsonl",
-        model=tiny_policy.write(tmp_path / "start", "moe"),
-        images=tmp_path / "images",
+        policy=policy(tiny_policy.write(tmp_path / "start", "moe")),
+        validation_temperature=0.7,
         agent=AGENT,
+        workspace="bwrap",
+        tests="image",
+        images=tmp_path / "images",
         work=tmp_path / "train",
+        logs=tmp_path / "logs",
     )
+    return TrainSettings(stage, 2, tmp_path / "train.jsonl")
+
+
+def policy(model: Path) -> Policy:
+    return Policy(kind="moe", model=str(model), revision=None, max_model_len=1024)
+
+
+def told(settings: TrainSettings, **changes: Any) -> TrainSettings:
+    """The same run of a stage that is told something else."""
+    return replace(settings, stage=replace(settings.stage, **changes))
 
 
 def whole_checkpoint(settings: TrainSettings) -> Path:
@@ -90,7 +107,7 @@ def test_validation_is_listed_by_step_and_its_tasks_are_given_to_the_agents(
 ):
     append_jsonl(tmp_path / "val.jsonl", [{"instance_id": f"held-{k}"} for k in range(3)])
     recipe = parse_recipe("moe", {**RECIPE, "validate_every": 1})
-    settings = replace(settings, recipe=recipe, validation=tmp_path / "val.jsonl")
+    settings = replace(told(settings, recipe=recipe), validation=tmp_path / "val.jsonl")
     segment = train._segment(settings, train._describe_inputs(settings))
     whole_checkpoint(settings)
     scores = {"reward": 0.25, "rollouts": 3}, {"reward": 0.75, "rollouts": 3}
@@ -102,7 +119,7 @@ def test_validation_is_listed_by_step_and_its_tasks_are_given_to_the_agents(
 
     given = [row["instance_id"] for row in read_jsonl(train._all_tasks(settings, segment))]
     assert given == [f"task-{k}" for k in range(5)] + [f"held-{k}" for k in range(3)]
-    unvalidated = replace(settings, recipe=parse_recipe("moe", RECIPE))
+    unvalidated = told(settings, recipe=parse_recipe("moe", RECIPE))
     segment = train._segment(unvalidated, train._describe_inputs(unvalidated))
     assert train._all_tasks(unvalidated, segment) == settings.tasks
 
@@ -117,11 +134,11 @@ def test_other_tasks_model_or_agent_are_another_run(
     variants = [
         settings,
         replace(settings, tasks=tmp_path / "other.jsonl"),
-        replace(settings, model=tiny_policy.write(tmp_path / "other", "moe", seed=1)),
-        replace(settings, agent=replace(AGENT, max_turns=5)),
-        replace(settings, workspace="docker"),
-        replace(settings, tests="smith"),
-        replace(settings, recipe=parse_recipe("moe", {**RECIPE, "learning_rate": 2e-4})),
+        told(settings, policy=policy(tiny_policy.write(tmp_path / "other", "moe", seed=1))),
+        told(settings, agent=replace(AGENT, max_turns=5)),
+        told(settings, workspace="docker"),
+        told(settings, tests="smith"),
+        told(settings, recipe=parse_recipe("moe", {**RECIPE, "learning_rate": 2e-4})),
     ]
     capsys.readouterr()
     assert len({folder(variant) for variant in variants}) == len(variants)
@@ -135,11 +152,11 @@ def test_a_step_or_recipe_that_cannot_be_is_refused(settings: TrainSettings):
         train_segment(replace(settings, step=3))
     recipe = parse_recipe("moe", {**RECIPE, "async_rollouts": 24})
     with pytest.raises(UserError, match="trains synchronously"):
-        train_segment(replace(settings, recipe=recipe))
+        train_segment(told(settings, recipe=recipe))
     correction = {"level": "token", "threshold": 2.0, "bypass": False}
     for changes, sentence in [
         ({"rollout_correction": correction}, "rollout_correction .*: set it to null"),
         ({"validate_every": 2}, "no task is held aside for validation"),
     ]:
         with pytest.raises(UserError, match=sentence):
-            train_segment(replace(settings, recipe=parse_recipe("moe", {**RECIPE, **changes})))
+            train_segment(told(settings, recipe=parse_recipe("moe", {**RECIPE, **changes})))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import whole_settings
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -34,6 +35,7 @@ from lightning_smith.training.trajectories import RouteShape, Row, build_traject
 pytestmark = pytest.mark.torch
 
 SETTINGS = {
+    **whole_settings.RECIPE,
     "policy": "dense",
     "seed": 1,
     "checkpoints": [3],
@@ -148,7 +150,9 @@ def test_gap_by_hand():
 
 
 def test_one_update_is_the_adamw_step_of_the_documented_loss(dense: Path, tmp_path: Path):
-    learner = GrpoLearner(dense, recipe(gradient_clip=1e9), tmp_path / "pushed", lambda folder, step: None)
+    unclipped = recipe()
+    object.__setattr__(unclipped, "gradient_clip", 1e9)
+    learner = GrpoLearner(dense, unclipped, tmp_path / "pushed", lambda folder, step: None)
     reference, _ = load_policy(dense)
     with torch.no_grad():
         rows = [

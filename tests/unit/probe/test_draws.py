@@ -112,7 +112,7 @@ def test_no_rollout_of_a_stage_has_the_seed_of_another(tmp_path: Path) -> None:
         *probe_requests(TASKS, 4, 1, 60),
         *step_requests(segment(tmp_path), 1, TASKS),
         *step_requests(segment(tmp_path), 2, TASKS),
-        *make_requests(predict_settings(tmp_path, seed=1, samples=4), TASKS),
+        *make_requests(predict_settings(tmp_path, {"seed": 1, "samples": 4}), TASKS),
     ]
     assert len(requests) == 4 * 4 * len(TASKS) == len({request.seed for request in requests})
 

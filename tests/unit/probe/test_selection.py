@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from lightning_smith.config.models import Selection as SelectionSettings
+from lightning_smith.config.settings_file import write_settings
+from lightning_smith.config.stages import SelectStage
 from lightning_smith.contracts.outcome import Outcome, RolloutRecord, rollout_seed
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import read_json, read_jsonl, write_jsonl
@@ -166,24 +169,26 @@ def test_scripts_merge_and_select(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("b", 0),
     ]
     out, summary = tmp_path / "selection.tsv", tmp_path / "summary.json"
-    flags = [
-        "--log",
-        str(log),
-        "--seed",
-        "3",
-        "--all-failed",
-        "1",
-        "--out",
-        str(out),
-        "--summary",
-        str(summary),
-    ]
+    told = SelectStage(
+        selection=SelectionSettings(
+            mixed_limit=None,
+            all_failed_sample=1,
+            validation_tasks=0,
+            validation_pool=("all_solved", "mixed", "all_failed"),
+            seed=3,
+        ),
+        samples=4,
+        max_lost_fraction=0.0,
+    )
+    flags = ["--settings", write_settings(tmp_path, told), "--log", str(log)]
+    flags += ["--out", str(out), "--summary", str(summary)]
     with pytest.raises(UserError, match=r"2 of 4 probed tasks are lost.* such as a \(some share a seed\)"):
         select_by_difficulty.main(flags)
     assert not out.exists()
-    select_by_difficulty.main([*flags, "--all-failed", "2", "--max-lost-fraction", "0.5"])
+    flags += ["--set", "max_lost_fraction=0.5"]
+    select_by_difficulty.main([*flags, "--set", "selection.all_failed_sample=2"])
     assert "2 tasks solved in no rollout were to train, and there are 1" in capsys.readouterr().out
-    select_by_difficulty.main([*flags, "--max-lost-fraction", "0.5"])
+    select_by_difficulty.main(flags)
     assert out.read_text() == (
         "instance_id\tdifficulty\tsolved\tvalid\trollouts\tchosen\n"
         "a\tsame_seed\t4\t4\t4\tno\n"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import yaml
 
+from lightning_smith.config.settings_file import write_settings
+from lightning_smith.config.stages import EvaluatedCheckpoint, TableStage
 from lightning_smith.core.files import read_json
 from lightning_smith.evaluation.counts import read_evaluation
+from scripts.report import make_table
 
 REPOSITORY = Path(__file__).parents[3]
 RESULTS = REPOSITORY / "results/mini-long"
@@ -16,25 +18,22 @@ RECIPES = yaml.safe_load((REPOSITORY / "config/mini-long.yaml").read_text())["re
 EVALUATED = [(name, recipe, step) for name, recipe in RECIPES.items() for step in recipe["evaluate"]]
 
 
-def results_table():
-    spec = importlib.util.spec_from_file_location(
-        "results_table", REPOSITORY / "scripts/report/make_table.py"
-    )
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_table_is_made_again_byte_for_byte(tmp_path):
-    arguments = ["--title", "Results of the experiment `mini-long`"]
+    checkpoints = tuple(
+        EvaluatedCheckpoint(
+            recipe=name,
+            policy=recipe["policy"],
+            step=step,
+            folder=RESULTS / f"eval/{name}/step_{step}",
+            manifest=RESULTS / f"train/{name}/step_{step}.json" if step else None,
+        )
+        for name, recipe, step in EVALUATED
+    )
+    title = "Results of the experiment `mini-long`"
+    told = TableStage(title=title, checkpoints=checkpoints, controls=())
+    arguments = ["--settings", write_settings(tmp_path, told)]
     arguments += ["--published", str(REPOSITORY / "assets/published/results.tsv")]
-    for name, recipe, step in EVALUATED:
-        folder = RESULTS / f"eval/{name}/step_{step}"
-        arguments += ["--evaluation", name, recipe["policy"], str(step), str(folder)]
-        if step:
-            arguments += ["--manifest", name, str(step), str(RESULTS / f"train/{name}/step_{step}.json")]
-    results_table().main([*arguments, "--markdown", f"{tmp_path}/main.md", "--csv", f"{tmp_path}/main.csv"])
+    make_table.main([*arguments, "--markdown", f"{tmp_path}/main.md", "--csv", f"{tmp_path}/main.csv"])
     for name in ("main.md", "main.csv"):
         assert (tmp_path / name).read_text() == (RESULTS / "tables" / name).read_text()
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from lightning_smith.config.settings_file import write_settings
+from lightning_smith.config.stages import EvaluatedCheckpoint, TableStage
 from lightning_smith.contracts.outcome import Outcome
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import write_json
@@ -339,23 +341,30 @@ def test_script(tmp_path: Path):
         write_verdicts(tmp_path / name / "verdicts.jsonl", checkpoint.evaluation.verdicts)
         write_json(tmp_path / name / "counts.json", checkpoint.evaluation.summary)
     write_json(tmp_path / "step_64.json", {"trained_examples": 1024, "metrics": {}})
-    arguments = [
-        "--published",
-        str(PUBLISHED),
-        "--markdown",
-        str(tmp_path / "main.md"),
-        "--csv",
-        str(tmp_path / "m.csv"),
-    ]
-    for step in ("0", "64"):
-        arguments += ["--evaluation", "moe", "moe", step, str(tmp_path / step)]
+    arguments = ["--published", str(PUBLISHED), "--markdown", str(tmp_path / "main.md")]
+    arguments += ["--csv", str(tmp_path / "m.csv")]
+
+    def make(manifest: Path | None) -> None:
+        checkpoints = tuple(
+            EvaluatedCheckpoint(
+                recipe="moe",
+                policy="moe",
+                step=step,
+                folder=tmp_path / str(step),
+                manifest=manifest if step else None,
+            )
+            for step in (0, 64)
+        )
+        told = TableStage(title="Results", checkpoints=checkpoints, controls=())
+        make_table.main([*arguments, "--settings", write_settings(tmp_path, told)])
+
     with pytest.raises(UserError, match="moe step 64 was evaluated but has no training manifest"):
-        make_table.main(arguments)
-    make_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
+        make(None)
+    make(tmp_path / "step_64.json")
     first = (tmp_path / "main.md").read_bytes()
     assert (
         b"| moe | 64 | 1,024 | 260/500 | 52.0 % (47.6 to 56.3) | +4.2 (+1.6 to +6.8) |  | 0.0025 | 0.0025 |"
         in first
     )
-    make_table.main([*arguments, "--manifest", "moe", "64", str(tmp_path / "step_64.json")])
+    make(tmp_path / "step_64.json")
     assert (tmp_path / "main.md").read_bytes() == first

@@ -14,19 +14,15 @@ import pytest
 import yaml
 
 from lightning_smith.config.backends import AVAILABLE, USED_BY, refuse_missing, refuse_unlike
-from lightning_smith.config.checks import (
-    active_recipes,
-    check_references,
-    check_schema,
-    recipe_settings,
-)
-from lightning_smith.config.recipes import RolloutCorrection, parse_recipe
+from lightning_smith.config.checks import active_recipes, check_references
+from lightning_smith.config.models import read_config
+from lightning_smith.config.recipes import RolloutCorrection
+from lightning_smith.config.stages import recipe_of
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.run_lock import RunLock
 from lightning_smith.workflow import machines
 
 ROOT = Path(__file__).parents[3]
-SCHEMA = yaml.safe_load((ROOT / "schemas" / "config.schema.yaml").read_text())
 PUBLISHED = yaml.safe_load((ROOT / "config.yaml").read_text())
 
 
@@ -45,7 +41,7 @@ def test_every_configuration_in_the_repository_is_valid(overlay: Path) -> None:
     merged = PUBLISHED
     for path in dict.fromkeys((mini, overlay)):
         merged = laid_over(merged, yaml.safe_load(path.read_text()))
-    check_schema(merged, SCHEMA)
+    read_config(merged)
     check_references(merged)
     assert active_recipes(merged)
 
@@ -63,7 +59,7 @@ def test_no_two_recipes_share_a_mapping(path: Path) -> None:
 
 
 def test_the_published_configuration_is_the_published_experiment() -> None:
-    check_schema(PUBLISHED, SCHEMA)
+    read_config(PUBLISHED)
     check_references(PUBLISHED)
     assert PUBLISHED["release"]["rows"] == 59136
     assert all(recipe["checkpoints"] == [64, 112, 176] for recipe in active_recipes(PUBLISHED).values())
@@ -97,9 +93,13 @@ def set_key(config: dict[str, Any], path: str, value: Any) -> None:
         ("recipes.dense.router_replay", True, "recipes.dense.router_replay"),
         ("recipes.moe.rollout_correction.level", "word", "recipes.moe"),
         ("recipes.moe.updates_per_step", 0, "recipes.moe"),
-        ("recipes.moe.tasks_per_update", None, "recipe moe: updates_per_step=2 needs tasks_per_update"),
-        ("recipes.moe.tasks_per_update", 17, "recipe moe: tasks_per_update=17 is more than a step has"),
-        ("recipes.moe.turn_penalty", {"start": 9, "end": 9, "most": 0.1}, "recipe moe: turn_penalty"),
+        ("recipes.moe.tasks_per_update", None, "recipes.moe: updates_per_step=2 needs tasks_per_update"),
+        ("recipes.moe.tasks_per_update", 17, "recipes.moe: tasks_per_update=17 is more than a step has"),
+        (
+            "recipes.moe.turn_penalty",
+            {"start": 9, "end": 9, "most": 0.1},
+            "recipes.moe.turn_penalty: start=9 must be below end=9",
+        ),
         ("verl.trainer nnodes", 2, "verl"),
         ("verl", {"ppo.epochs": 2}, "verl"),
         ("verl", {"trainer.save_freq": 32}, "verl sets trainer.save_freq, .* has the key save_every"),
@@ -112,7 +112,7 @@ def test_a_wrong_key_or_value_is_named(path: str, value: Any, named: str) -> Non
     config = copy.deepcopy(PUBLISHED)
     set_key(config, path, value)
     with pytest.raises(UserError, match=named):
-        check_schema(config, SCHEMA)
+        read_config(config)
         check_references(config)
 
 
@@ -127,7 +127,7 @@ def test_what_the_trainer_lacks_is_refused_before_the_first_job(key: str, value:
     """Not after hours of probing."""
     mini = laid_over(PUBLISHED, yaml.safe_load((ROOT / "config/mini.yaml").read_text()))
     mini["recipes"]["moe"][key] = value
-    check_schema(mini, SCHEMA)
+    read_config(mini)
     with pytest.raises(UserError, match=f"recipe moe: {named}.*: set it to"):
         check_references(mini)
 
@@ -135,7 +135,7 @@ def test_what_the_trainer_lacks_is_refused_before_the_first_job(key: str, value:
 def test_a_folder_has_no_revision(tmp_path: Path) -> None:
     config = copy.deepcopy(PUBLISHED)
     config["policies"]["dense"] |= {"revision": 40 * "a", "model": str(tmp_path)}
-    check_schema(config, SCHEMA)
+    read_config(config)
     with pytest.raises(UserError, match=r"policies\.dense\.revision .* is a folder: set it to null"):
         check_references(config)
 
@@ -143,16 +143,14 @@ def test_a_folder_has_no_revision(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(PUBLISHED["recipes"]))
 def test_a_recipe_is_carried_to_its_trainer_whole(name: str) -> None:
     """verl is told what all recipes share and what this one sets; another trainer is told neither."""
-    for_verl = recipe_settings(PUBLISHED, name)
     own, shared = PUBLISHED["recipes"][name]["verl"], PUBLISHED["verl"]
-    assert for_verl["verl"] == {**shared, **own} and own.keys() & for_verl["verl"].keys() == own.keys()
-    parsed = parse_recipe(name, for_verl)
-    assert parsed.verl == for_verl["verl"] and parsed.updates_per_step == 2 and parsed.tasks_per_update == 16
+    recipe = recipe_of(read_config(PUBLISHED), name)
+    assert recipe.verl == {**shared, **own} and recipe.updates_per_step == 2 and recipe.tasks_per_update == 16
     correction = RolloutCorrection("token", 2.0, False) if name == "moe" else None
-    assert parsed.rollout_correction == correction
+    assert recipe.rollout_correction == correction
     mini = laid_over(PUBLISHED, yaml.safe_load((ROOT / "config/mini.yaml").read_text()))
     if mini["recipes"][name]:
-        assert parse_recipe(name, recipe_settings(mini, name)).verl is None
+        assert recipe_of(read_config(mini), name).verl is None
 
 
 def host(monkeypatch: pytest.MonkeyPatch, **lacks: str | None) -> None:
