@@ -33,7 +33,7 @@ INTERRUPTED = "interrupted: the rollout is given up, nothing of it is left runni
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """An argument that is a JSON object."""
+    """Return an argument that is a JSON object."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def agent_section(overlays: list[Path]) -> dict[str, Any]:
-    """The section `agent` of config.yaml with that of each overlay laid over it."""
+    """Return the section `agent` of config.yaml with that of each overlay laid over it."""
     section: dict[str, Any] = {}
     for path in (REPOSITORY / "config.yaml", *overlays):
         part = read_configfile(path).get("agent") or {}
@@ -121,7 +121,7 @@ def agent_section(overlays: list[Path]) -> dict[str, Any]:
 
 
 def make_model(args: argparse.Namespace, settings: StageSettings) -> Model:
-    """The policy that the command line asks for."""
+    """Return the policy that the command line asks for."""
     if args.scripted:
         return ScriptedModel(read_replies(args.scripted))
     return ChatModel(

@@ -65,7 +65,7 @@ class _Block:
         return not fence[3] and len(fence[2]) >= self.ticks and self.shell.whole
 
     def is_nested(self, fence: re.Match[str]) -> bool:
-        """Whether a fence looks like the start of another block, where nothing quotes it."""
+        """Return whether a fence looks like the start of another block, where nothing quotes it."""
         return bool(fence[3]) and len(fence[2]) >= self.ticks and self.shell.whole
 
 
@@ -102,7 +102,7 @@ class _Reader:
             self.block = _Block(language=fence[3], indent=len(fence[1]), ticks=len(fence[2]))
 
     def _without_thinking(self, line: str) -> str:
-        """What a line outside of blocks says aloud."""
+        """Return what a line outside of blocks says aloud."""
         spoken = ""
         while line:
             tag = _THINK_TAG.search(line)
@@ -121,7 +121,7 @@ class _Reader:
 
 
 def parse_action(reply: str) -> Action | FormatError:
-    """The reply's command, by the rules above."""
+    """Return the reply's command, by the rules above."""
     reader = _Reader()
     for line in reply.replace("\r\n", "\n").split("\n"):
         reader.read(line)

@@ -67,7 +67,7 @@ class Model(Protocol):
     """Something that continues a conversation."""
 
     def reply(self, messages: list[Message]) -> Reply:
-        """Raises ModelError, or ContextOverflowError."""
+        """Raise ModelError, or ContextOverflowError."""
         ...
 
 
@@ -150,7 +150,7 @@ class Answer:
     paused_s: float
 
     def json(self) -> Any:
-        """The body of a success; ModelError for any other status and for a body that is no JSON."""
+        """Return the body of a success. Raise ModelError for any other status and for a body that is no JSON."""
         if not 200 <= self.status < 300:
             raise ModelError(f"{self.url} answered {self.status}: {self.text[:300]}")
         try:
@@ -178,7 +178,7 @@ class JsonService:
         self._connections: dict[str, http.client.HTTPConnection] = {}
 
     def post(self, url: str, body: dict[str, Any]) -> Answer:
-        """The answer, whatever its status below 500; 429 only if it stays that."""
+        """Return the answer, whatever its status below 500; 429 only if it stays that."""
         data = json.dumps(body).encode()
         paused_s = 0.0
         waits = list(self._waits_s)

@@ -138,7 +138,7 @@ class _Tool:
     harmless: frozenset[str] = frozenset()
 
     def subcommand(self, arguments: Words) -> str | None:
-        """The refused subcommand that the arguments begin with."""
+        """Return the refused subcommand that the arguments begin with."""
         known = self.refused | self.harmless
         word = next((word for word in arguments if word in known), None)
         return word if word in self.refused else None
@@ -221,7 +221,7 @@ def _python_install(arguments: Words) -> str | None:
 
 
 def _module(arguments: Words) -> tuple[str | None, Words]:
-    """What `python -m` runs, and its arguments."""
+    """Return what `python -m` runs, and its arguments."""
     for index, word in enumerate(arguments):
         if word == "-m":
             return (arguments[index + 1] if index + 1 < len(arguments) else None), arguments[index + 2 :]
@@ -305,7 +305,7 @@ def _configures_tests(name: str) -> bool:
 
 
 def _paths_written(call: Call) -> Iterator[str | None]:
-    """Paths that a call writes, moves or removes, as far as its arguments say."""
+    """Yield paths that a call writes, moves or removes, as far as its arguments say."""
     yield from call.writes
     operands = [word for word in call.words[1:] if word is None or not word.startswith("-")]
     if call.name in ("tee", "touch", "rm", "unlink", "truncate", "mv"):

@@ -152,14 +152,14 @@ class _Reader:
 
     @staticmethod
     def heirs(node: Node, parts: list[Node]) -> list[Node]:
-        """The parts of a statement that its redirections and its pipe apply to."""
+        """Return the parts of a statement that its redirections and its pipe apply to."""
         if node.type == "redirected_statement":
             body = node.child_by_field_name("body")
             return [body] if body is not None else []
         return parts[-1:] if node.type in ("list", "pipeline") else parts
 
     def redirects(self, statement: Node) -> _Redirects:
-        """What a statement's redirections name."""
+        """Return what a statement's redirections name."""
         found = _Redirects()
         for part in statement.children_by_field_name("redirect"):
             if part.type == "file_redirect":
@@ -203,7 +203,7 @@ class _Reader:
             self.folder = call.path(target)
 
     def name(self, node: Node) -> str | None:
-        """The word of a command's name; None also for patterns, which bash would expand."""
+        """Return the word of a command's name; None also for patterns, which bash would expand."""
         part = next((child for child in node.children if child.is_named), None)
         if part is None:
             return None
@@ -213,7 +213,7 @@ class _Reader:
         return self.word(part)
 
     def word(self, node: Node) -> str | None:
-        """What a word is once its quotes are taken away; None if it is expanded in any other way."""
+        """Return what a word is once its quotes are taken away; None if it is expanded in any other way."""
         text = self.text(node)
         if node.type in ("word", "number", "variable_name", "regex", "extglob_pattern", "test_operator"):
             return _ESCAPE.sub(lambda escape: "" if escape[1] and not escape[2] else escape[2], text)

@@ -126,7 +126,7 @@ class _Conversation:
         self.result.ending, self.result.error = ending, error
 
     def left_s(self) -> float:
-        """Seconds until the rollout's limit; a pause of the gateway does not count."""
+        """Return seconds until the rollout's limit; a pause of the gateway does not count."""
         used_s = time.monotonic() - self.started_s - self.result.paused_s
         return self.settings.rollout_timeout_s - used_s
 
@@ -186,7 +186,7 @@ class _Conversation:
         return reply
 
     def format_reason(self, error: FormatError, reply: Reply) -> str:
-        """Why a reply holds no command; one that was cut says so first."""
+        """Return why a reply holds no command; one that was cut says so first."""
         if reply.finish_reason == "length":
             return f"The reply was cut at its limit of {self.settings.max_tokens} tokens. {error.reason}"
         return error.reason

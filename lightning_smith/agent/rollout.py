@@ -62,7 +62,7 @@ _CONTROL_TIMEOUT_S = 60.0
 class Stage:
     """What all rollouts of a stage share, opened and checked once.
 
-    Raises UserError if the tasks, one of their images, the testbed or the sandbox are missing.
+    Raise UserError if the tasks, one of their images, the testbed or the sandbox are missing.
     """
 
     def __init__(self, settings: StageSettings) -> None:
@@ -79,7 +79,7 @@ class Stage:
 
 @functools.cache
 def open_stage(path: str) -> Stage:
-    """The stage of a settings file."""
+    """Return the stage of a settings file."""
     return Stage(StageSettings.read(Path(path)))
 
 
@@ -94,7 +94,7 @@ class Request:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Request:
-        """Raises UserError naming a variable that is missing or malformed."""
+        """Raise UserError naming a variable that is missing or malformed."""
         try:
             return cls(
                 instance_id=environment["LS_INSTANCE_ID"],
@@ -255,14 +255,14 @@ def _converse(
 
 
 def _counts(rollout: Rollout, settings: AgentSettings) -> bool:
-    """Whether what the rollout leaves is its answer."""
+    """Return whether what the rollout leaves is its answer."""
     if rollout.ending in UNSUBMITTED:
         return settings.grade_unsubmitted
     return rollout.ending is Ending.SUBMITTED
 
 
 def _has_workbench(stage: Stage, task: RolloutTask, image: Revisions, scratch: Path) -> bool:
-    """Whether a workbench that no command has touched works here and now.
+    """Return whether a workbench that no command has touched works here and now.
 
     Then it was the rollout's commands that broke theirs, and a failure that they could cause is no reason to leave the
     rollout out of training.

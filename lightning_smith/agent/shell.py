@@ -118,7 +118,7 @@ class ShellText:
         return len(line)
 
     def _bracket(self, line: str, at: int) -> int:
-        """An opening bracket of a subshell, an array, a function or an arithmetic term; else a quote."""
+        """Return an opening bracket of a subshell, an array, a function or an arithmetic term; else a quote."""
         if line[at] == "(":
             self._open.append("(")
             return at + 1
@@ -134,7 +134,7 @@ class ShellText:
         return self._expansion(line, at)
 
     def _expansion(self, line: str, at: int) -> int:
-        """What expands even between double quotes: $( ), $(( )), ${ } and backquotes."""
+        """Return what expands even between double quotes: $( ), $(( )), ${ } and backquotes."""
         for opening, name in (("$((", "(("), ("$(", "$("), ("${", "${")):
             if line.startswith(opening, at):
                 self._open.append(name)

@@ -33,7 +33,7 @@ _NO_VERDICT = {Outcome.GRADER_ERROR: "GraderError", Outcome.INFRA: "Infrastructu
 
 
 def trajectory_path(folder: Path, instance_id: str, sample: int) -> Path:
-    """Where a rollout's trajectory is."""
+    """Return where a rollout's trajectory is."""
     return folder / instance_id / f"{sample}.traj.json"
 
 
@@ -45,7 +45,7 @@ def trajectory(
     left_out: Mapping[str, int],
     sandbox: type,
 ) -> dict[str, Any]:
-    """The document: conversation, settings, the patch as text; our own things are below `info.rollout`.
+    """Return the document: conversation, settings, the patch as text; our own things are below `info.rollout`.
 
     `sandbox` is the class of what ran the commands.
     """

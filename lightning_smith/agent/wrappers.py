@@ -80,7 +80,7 @@ _RUNNERS = {
 
 
 def innermost(script: Script) -> Script:
-    """The script with every program that its calls start, wrappers and those that they wrap alike."""
+    """Return the script with every program that its calls start, wrappers and those that they wrap alike."""
     found = Script(variables=set(script.variables), functions=set(script.functions))
     _Unwrapper(found).script(script, 0)
     return found
@@ -132,7 +132,7 @@ class _Unwrapper:
 
 
 def _written(call: Call) -> Iterator[tuple[str, str]]:
-    """Files that a call writes, with their texts where these stand in the command."""
+    """Yield files that a call writes, with their texts where these stand in the command."""
     text = call.stdin if call.name in ("cat", "tee") else None
     if call.name in ("echo", "printf"):
         text = _joined([word for word in call.words[1:] if word not in ("-e", "-n")])
@@ -143,7 +143,7 @@ def _written(call: Call) -> Iterator[tuple[str, str]]:
 
 
 def _wrapped(call: Call) -> Iterator[Words]:
-    """The commands that the arguments of a call hold as words of their own."""
+    """Yield the commands that the arguments of a call hold as words of their own."""
     name, words = call.name, call.words
     if name == "find":
         yield from _find_commands(words)
@@ -170,7 +170,7 @@ def _find_commands(words: Words) -> Iterator[Words]:
 
 
 def _after(words: Words, wrapper: _Wrapper) -> Words:
-    """What follows a wrapper's own options, assignments and arguments."""
+    """Return what follows a wrapper's own options, assignments and arguments."""
     index, left = 0, wrapper.positionals
     while index < len(words):
         word = words[index]

@@ -39,7 +39,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
 
 
 def need(backend: str, rules: Iterable[str], backends: Mapping[str, str]) -> bool:
-    """Whether one of these rules runs commands in `bwrap` or `docker` on this machine."""
+    """Return whether one of these rules runs commands in `bwrap` or `docker` on this machine."""
     keys = ("workspace", "harness")
     return any(backends[key] == backend for rule in rules for key in USED_BY.get(rule, ()) if key in keys)
 

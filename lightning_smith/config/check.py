@@ -69,7 +69,9 @@ def _sentence(kind: Any, values: Any, error: ErrorDetails, where: str) -> str:
 
 
 def _is_key(part: str) -> bool:
-    """Whether a part of a place in values is a key, and not what pydantic calls a key itself or a kind of value."""
+    """Return whether a part of a place in values is a key, and not what pydantic calls a key itself or a kind of
+    value.
+    """
     return part not in ("[key]", "str", "int", "float", "bool", "list[any]") and not part.startswith(
         "function-"
     )

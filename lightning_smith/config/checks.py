@@ -69,7 +69,7 @@ def check_references(config: dict[str, Any]) -> None:
 
 
 def configured_recipe(config: dict[str, Any], name: str) -> dict[str, Any]:
-    """A recipe by its name; UserError if there is none."""
+    """Return a recipe by its name. Raise UserError if there is none."""
     recipes = active_recipes(config)
     if name not in recipes:
         raise UserError(f"there is no recipe {name!r}: the configuration has {', '.join(recipes)}")
@@ -77,9 +77,9 @@ def configured_recipe(config: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def step_before(config: dict[str, Any], name: str, step: int) -> int:
-    """The checkpoint that a recipe's segment up to `step` starts from; 0 is the policy before training.
+    """Return the checkpoint that a recipe's segment up to `step` starts from; 0 is the policy before training.
 
-    Raises UserError for a recipe or a step that is not configured.
+    Raise UserError for a recipe or a step that is not configured.
     """
     steps = configured_recipe(config, name)["checkpoints"]
     if step not in steps:

@@ -300,6 +300,6 @@ def read_config(values: dict[str, Any]) -> Config:
 
 
 def _whole(recipe: dict[str, Any]) -> bool:
-    """Whether a recipe has every key, and not what an overlay changes of another alone."""
+    """Return whether a recipe has every key, and not what an overlay changes of another alone."""
     fields = adapter(Recipe).json_schema()["required"]
     return set(fields) <= set(recipe)

@@ -195,7 +195,9 @@ class Recipe:
         return max(1, min(self.updates_per_step, whole))
 
     def validates(self, step: int) -> bool:
-        """Whether the policy is scored on the validation tasks after `step`: every so often, and at checkpoints."""
+        """Return whether the policy is scored on the validation tasks after `step`: every so often, and at
+        checkpoints.
+        """
         return self.validate_every is not None and (
             step % self.validate_every == 0 or step in self.checkpoints
         )
@@ -226,5 +228,5 @@ def refuse_torch_lacks(name: str, recipe: Recipe) -> None:
 
 
 def deciding(recipe: Recipe) -> dict[str, Any]:
-    """The recipe's settings that decide what a step computes: all but `NEUTRAL`."""
+    """Return the recipe's settings that decide what a step computes: all but `NEUTRAL`."""
     return {key: value for key, value in asdict(recipe).items() if key not in NEUTRAL}

@@ -25,7 +25,7 @@ MAX_SEED = 2**31 - 1
 
 
 def refusal(said: str, write: str = "") -> PydanticCustomError:
-    """What is raised for a value: `said` goes on after its key, `write` is what is legal."""
+    """Return what is raised for a value: `said` goes on after its key, `write` is what is legal."""
     return PydanticCustomError("refused", "{said}", {"said": said, "write": write})
 
 

@@ -73,7 +73,7 @@ def decide_outcome(
     patch: PatchState = PatchState.WHOLE,
     tests: Outcome | None = None,
 ) -> Outcome | None:
-    """The outcome of a rollout from all that is known at its end. There is no other place that decides it.
+    """Return the outcome of a rollout from all that is known at its end. There is no other place that decides it.
 
     | ending    | graded here | patch          | tests                      | outcome      | reward |
     |---|---|---|---|---|---|
@@ -192,7 +192,7 @@ class RolloutRecord:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> RolloutRecord:
-        """The inverse of `to_dict`; raises UserError for a missing key, an unknown key or an unknown outcome."""
+        """Return the inverse of `to_dict`. Raise UserError for a missing key, an unknown key or an unknown outcome."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(row) - known):
             raise UserError(f"rollout record of {row.get('instance_id')} has an unknown key {unknown[0]!r}")
@@ -243,7 +243,7 @@ def solved_unsubmitted(records: Iterable[RolloutRecord]) -> float | None:
 
 
 def warn_unsubmitted(share: float | None, before: float | None = None) -> str | None:
-    """A sentence if most solved rollouts did not submit, or a quarter of them more than `before`; else None."""
+    """Return a sentence if most solved rollouts did not submit, or a quarter of them more than `before`; else None."""
     if share is None or (share <= 0.5 and (before is None or share <= before + 0.25)):
         return None
     grown = "" if before is None else f" ({before:.0%} at first)"

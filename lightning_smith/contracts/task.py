@@ -58,7 +58,7 @@ class RolloutTask:
         return tuple(dict.fromkeys(map(file_of, self.tests)))
 
     def graded(self, grade: Grade) -> RolloutTask:
-        """The task with the tests alone that decide."""
+        """Return the task with the tests alone that decide."""
         if grade is Grade.ALL:
             return self
         files = set(map(file_of, self.fail_to_pass))
@@ -72,7 +72,7 @@ def _text(value: Any) -> str:
 
 
 def file_of(test: str) -> str:
-    """The file of a pytest id: what stands before the first `::`; an id without one is its own."""
+    """Return the file of a pytest id: what stands before the first `::`; an id without one is its own."""
     return test.partition("::")[0]
 
 

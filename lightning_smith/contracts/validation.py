@@ -77,7 +77,7 @@ class ValidationRecord:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any], where: str = "a record") -> ValidationRecord:
-        """The inverse of `to_dict`; `where` names the record in a UserError."""
+        """Return the inverse of `to_dict`; `where` names the record in a UserError."""
         if set(row) != {field.name for field in fields(cls)}:
             raise UserError(f"{where} is no record of a validation: the file is of another version")
         try:
@@ -111,17 +111,17 @@ class ValidationLog:
             self._records[record.key] = record
 
     def get(self, key: ValidationKey) -> ValidationRecord | None:
-        """The record of a key, whether or not it is valid."""
+        """Return the record of a key, whether or not it is valid."""
         return self._records.get(key)
 
     def done(self, key: ValidationKey, inputs_sha256: str) -> bool:
-        """Whether a key has a valid record of these inputs."""
+        """Return whether a key has a valid record of these inputs."""
         record = self._records.get(key)
         return record is not None and record.valid and record.inputs_sha256 == inputs_sha256
 
 
 def read_records(paths: Iterable[Path]) -> list[ValidationRecord]:
-    """Records of finished logs; raises UserError if a run is in them twice."""
+    """Return records of finished logs. Raise UserError if a run is in them twice."""
     found: dict[ValidationKey, ValidationRecord] = {}
     for path in paths:
         for number, row in enumerate(read_jsonl(path), start=1):
@@ -135,7 +135,7 @@ def read_records(paths: Iterable[Path]) -> list[ValidationRecord]:
 def verdicts(records: Iterable[ValidationRecord], runs: int) -> dict[str, str | None]:
     """For each task the reason to drop it, or None if it is as it should be in each of its runs.
 
-    Raises UserError for a task that does not have exactly `runs` runs of each patch.
+    Raise UserError for a task that does not have exactly `runs` runs of each patch.
     """
     by_task: defaultdict[str, list[ValidationRecord]] = defaultdict(list)
     for record in records:
@@ -151,7 +151,7 @@ def verdicts(records: Iterable[ValidationRecord], runs: int) -> dict[str, str | 
 
 
 def verdict(records: Iterable[ValidationRecord]) -> str | None:
-    """The reason to drop one task, from all its records.
+    """Return the reason to drop one task, from all its records.
 
     Valid runs that disagree say `flaky` even where others have no verdict. Runs of one patch agree if they have
     the same outcome and the same tests passed.

@@ -67,9 +67,9 @@ def read_json(path: Path | str) -> Any:
 
 
 def read_jsonl(path: Path | str) -> Iterator[dict[str, Any]]:
-    """Rows of a JSON-lines file, ended by LF alone (U+2028, U+2029 and U+0085 are text).
+    """Yield rows of a JSON-lines file, ended by LF alone (U+2028, U+2029 and U+0085 are text).
 
-    Raises UserError with file and line number for a malformed row, a torn last line included.
+    Raise UserError with file and line number for a malformed row, a torn last line included.
     """
     if not Path(path).exists():
         raise UserError(f"{path} does not exist: run the rule that makes it first")
@@ -142,12 +142,12 @@ def cut_torn_line(path: Path) -> int:
 
 
 def sha256_file(path: Path | str) -> str:
-    """Hexadecimal sha256 of a file, read in blocks."""
+    """Return the hexadecimal sha256 of a file, read in blocks."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def hash_json(value: Any) -> str:
-    """Hexadecimal sha256 of a value's canonical JSON (sorted keys, no blanks)."""
+    """Return the hexadecimal sha256 of a value's canonical JSON (sorted keys, no blanks)."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode("utf-8")).hexdigest()

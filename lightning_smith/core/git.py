@@ -63,7 +63,7 @@ def git(
     """Run git on the git directory `repository` (None for commands that need none); returns its stdout.
 
     `work_tree` is given to git as such; `environment` adds variables, such as GIT_INDEX_FILE.
-    Raises GitError for a non-zero status, UserError if git is not installed, subprocess.TimeoutExpired.
+    Raise GitError for a non-zero status, UserError if git is not installed, subprocess.TimeoutExpired.
     """
     command = ["git"]
     for name, value in _SETTINGS.items():
@@ -95,7 +95,7 @@ def git(
 
 
 def git_environment() -> dict[str, str]:
-    """The process environment without GIT_ variables, with the configuration of user and system off."""
+    """Return the process environment without GIT_ variables, with the configuration of user and system off."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return clean | {
         "GIT_CONFIG_GLOBAL": os.devnull,

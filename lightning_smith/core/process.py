@@ -72,7 +72,7 @@ def process_stat(pid: int) -> ProcessStat | None:
 
 
 def is_running(process: ProcessStat) -> bool:
-    """Whether that very process still runs (not a zombie, not another process with a recycled pid)."""
+    """Return whether that very process still runs (not a zombie, not another process with a recycled pid)."""
     now = process_stat(process.pid)
     return now is not None and now.running and now.start_ticks == process.start_ticks
 
@@ -152,7 +152,7 @@ class Service:
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def log_tail(self, lines: int = 12) -> str:
-        """The last lines that this start of the service wrote to its log."""
+        """Return the last lines that this start of the service wrote to its log."""
         with self.log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start, size - 16_384))
@@ -173,7 +173,7 @@ class Service:
     def stop(self, grace_s: float = 5.0) -> None:
         """End the service: TERM to its group, after `grace_s` seconds KILL to its session, verified.
 
-        Raises UserError naming the pids if something survives a KILL (a process stuck in the kernel).
+        Raise UserError naming the pids if something survives a KILL (a process stuck in the kernel).
         """
         if self._process.returncode is not None:
             return
@@ -236,7 +236,7 @@ _WAIT_FOR_OTHERS = ("bash", "sh", "tee")
 
 
 def _ignores(pid: int, number: signal.Signals) -> bool:
-    """Whether a process ignores a signal."""
+    """Return whether a process ignores a signal."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -261,7 +261,7 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on.
+    """Return a TCP port of 127.0.0.1 that nobody listens on.
 
     It lies below the kernel's ephemeral range, so no outgoing connection can take it before the service
     binds it.
@@ -275,7 +275,7 @@ def free_port() -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a service could listen on this port of 127.0.0.1 now."""
+    """Return whether a service could listen on this port of 127.0.0.1 now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT is no obstacle
         try:
@@ -286,7 +286,7 @@ def port_is_free(port: int) -> bool:
 
 
 def workflow_ancestors() -> list[ProcessStat]:
-    """The processes that must live for this one to be wanted, nearest first.
+    """Return the processes that must live for this one to be wanted, nearest first.
 
     A rule's script runs as snakemake -> bash -> (uv run) -> python: all ancestors up to the topmost
     snakemake. Started by hand it has none, but for the `uv run` right above it.
@@ -344,7 +344,7 @@ def stage_lock(folder: Path | str, name: str, wait_s: float = 30.0) -> Iterator[
     """Hold a folder for one run of a stage.
 
     Waits up to `wait_s` seconds, saying for whom, because an interrupted run may still be stopping its
-    services; raises UserError with the holder's pid after that. The kernel releases the lock with the
+    services. Raise UserError with the holder's pid after that. The kernel releases the lock with the
     process.
     """
     path = Path(folder) / f".{name}.lock"
@@ -376,7 +376,7 @@ def _acquire(handle: int, path: Path, name: str, wait_s: float) -> None:
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of a lock file, made if absent; closing it, or the death of the process, frees the lock."""
+    """Return a descriptor of a lock file, made if absent; closing it, or the death of the process, frees the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 

@@ -16,7 +16,7 @@ class RunLock:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        """Take the lock; raises UserError with the process id of the run that holds it."""
+        """Take the lock. Raise UserError with the process id of the run that holds it."""
         self._handle = open_lock(Path(folder) / "lightning-smith.lock")
         if not try_lock(self._handle):
             holder = lock_holder(self._handle)

@@ -8,5 +8,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def encodable(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate: JSON can hold these, but no server, file or shell takes them."""
+    """Return the text with U+FFFD for each lone surrogate: JSON can hold these, but no server, file or shell takes
+    them.
+    """
     return _SURROGATE.sub("\ufffd", text)

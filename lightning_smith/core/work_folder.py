@@ -58,7 +58,7 @@ def settings_folder(parent: Path, settings: Mapping[str, Any], *, stage: str, la
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs, as a clause: `agent.max_turns is 2 instead of 4, temperature is 0.2 instead of 1.0`."""
+    """Return what differs, as a clause: `agent.max_turns is 2 instead of 4, temperature is 0.2 instead of 1.0`."""
     old, new = (_flat(json.loads(dump_json(settings))) for settings in (before, now))
     names = [name for name in {**old, **new} if old.get(name, _ABSENT) != new.get(name, _ABSENT)]
     return ", ".join(f"{name} is {_shown(new, name)} instead of {_shown(old, name)}" for name in names)

@@ -81,7 +81,7 @@ class Verdict:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Verdict:
-        """The inverse of `to_dict`; raises UserError for a key or a value that does not belong."""
+        """Return the inverse of `to_dict`. Raise UserError for a key or a value that does not belong."""
         known = {field.name for field in fields(cls)}
         if unknown := sorted(set(row) - known):
             raise UserError(f"verdict of {row.get('instance_id')} has an unknown key {unknown[0]!r}")
@@ -100,7 +100,7 @@ def write_verdicts(path: Path | str, verdicts: Iterable[Verdict]) -> None:
 
 
 def read_verdicts(path: Path | str) -> list[Verdict]:
-    """Read verdicts; raises UserError if one instance and sample occurs twice."""
+    """Read verdicts. Raise UserError if one instance and sample occurs twice."""
     verdicts = [Verdict.from_dict(row) for row in read_jsonl(path)]
     seen = Counter((verdict.instance_id, verdict.sample) for verdict in verdicts)
     for (instance_id, sample), times in seen.items():
@@ -110,7 +110,7 @@ def read_verdicts(path: Path | str) -> list[Verdict]:
 
 
 def count_categories(verdicts: Sequence[Verdict], *, instances: int, samples: int) -> dict[str, int]:
-    """Verdicts by category; raises UserError unless they sum to instances x samples."""
+    """Verdicts by category. Raise UserError unless they sum to instances x samples."""
     counts = Counter(verdict.category for verdict in verdicts)
     total, planned = sum(counts.values()), instances * samples
     if total != planned:
@@ -128,7 +128,7 @@ def count_outcomes(verdicts: Sequence[Verdict]) -> dict[str, int]:
 
 
 def suspicious(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Those whose patch uses what forging results takes, whatever the tests say of it."""
+    """Return those whose patch uses what forging results takes, whatever the tests say of it."""
     return [verdict for verdict in verdicts if verdict.hits]
 
 
@@ -163,7 +163,7 @@ class Evaluation:
         return self.summary["samples"]
 
     def run(self) -> GradedRun:
-        """What the paired comparison needs."""
+        """Return what the paired comparison needs."""
         return GradedRun(
             name=self.name,
             harness=self.summary["harness"],

@@ -123,7 +123,7 @@ class SandboxExecutor:
     def __call__(self, row: Mapping[str, Any], script: str, patch: bytes) -> Execution:
         """Apply `patch` to the row's base commit and run `script`; an empty patch is not applied.
 
-        Raises ExecutionError if the tree or the sandbox cannot be had.
+        Raise ExecutionError if the tree or the sandbox cannot be had.
         """
         try:
             image = self._room.image(row["image"])
@@ -134,11 +134,12 @@ class SandboxExecutor:
         return Execution(run.log, applied=run.applied, timed_out=run.timed_out, seconds=run.wall_s)
 
     def scan(self, row: Mapping[str, Any], patch: bytes) -> tuple[str, ...]:
-        """What of a patch forging results takes (`grading/scan.py`), but for what the row's gold patch does as well.
+        """Return what of a patch forging results takes (`grading/scan.py`), but for what the row's gold patch does as
+        well.
 
         The files before the patch are those of the base commit in the image's repository, of which each kind of room
         has a copy on this machine. Files of tests that the rest of the patch does not name are left out: the official
-        harness puts its own in their place, or never runs them. Raises ExecutionError if there is no such commit.
+        harness puts its own in their place, or never runs them. Raise ExecutionError if there is no such commit.
         """
         try:
             image = self._room.image(row["image"])
@@ -160,7 +161,7 @@ class SandboxExecutor:
     def cross_check(
         self, row: Mapping[str, Any], patch: bytes, execution: Execution, resolved: bool
     ) -> Answer | None:
-        """The verdict of the grader of training on a patch whose tests ran to their end.
+        """Return the verdict of the grader of training on a patch whose tests ran to their end.
 
         Its reader is asked about the official log. Where that agrees that the patch resolves, `retest_fraction` of
         these are tested once more by that grader, which protects the test run from the patch; which ones depends on
@@ -230,7 +231,7 @@ class SandboxExecutor:
 
 
 def _unused_tests(patch: bytes) -> Callable[[str], bool]:
-    """Whether a path is a file of tests whose module no other file of the patch names."""
+    """Return whether a path is a file of tests whose module no other file of the patch names."""
     others = b"".join(part.data for part in split_diff(patch) if not all(map(_is_test_file, part.names)))
 
     def unused(path: str) -> bool:

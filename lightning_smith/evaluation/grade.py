@@ -58,12 +58,12 @@ class GradeSettings:
     versions: Mapping[str, Any] = field(default_factory=dict)
 
     def deciding(self) -> dict[str, Any]:
-        """The settings that decide a verdict, beside tasks, predictions and harness."""
+        """Return the settings that decide a verdict, beside tasks, predictions and harness."""
         return {"timeout_s": self.timeout_s, "executor": self.executor, **self.versions}
 
 
 def read_run(folder: Path, tasks_file: Path) -> dict[str, Any]:
-    """run.json of a prediction folder; raises UserError if its rollouts were of another data set."""
+    """run.json of a prediction folder. Raise UserError if its rollouts were of another data set."""
     run = read_json(folder / "run.json")
     found = sha256_file(tasks_file)
     if run["dataset_sha256"] != found:
@@ -75,7 +75,7 @@ def read_run(folder: Path, tasks_file: Path) -> dict[str, Any]:
 
 
 def planned_tasks(tasks: Sequence[dict[str, Any]], instance_ids: Sequence[str]) -> list[dict[str, Any]]:
-    """The rows that a run planned to solve, in its order; raises UserError for one that the data set
+    """Return the rows that a run planned to solve, in its order. Raise UserError for one that the data set
     lacks."""
     by_id = {task["instance_id"]: task for task in tasks}
     if absent := [instance_id for instance_id in instance_ids if instance_id not in by_id]:
@@ -89,7 +89,7 @@ def grade(
     """Grade every sample of the predictions in `folder`; returns what counts.json says, which is written
     last.
 
-    `tasks` are the planned rows, `run` is run.json. Raises UserError if the categories of all verdicts do
+    `tasks` are the planned rows, `run` is run.json. Raise UserError if the categories of all verdicts do
     not sum to instances x samples.
     """
     verdicts: list[Verdict] = []
@@ -165,7 +165,7 @@ def read_records(path: Path) -> dict[str, RolloutRecord]:
 
 
 def disagreements(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
-    """Where the grader of training and the official one differ on the same test run."""
+    """Return where the grader of training and the official one differ on the same test run."""
     return [
         {
             "instance_id": verdict.instance_id,

@@ -79,7 +79,7 @@ class ExecutionError(Exception):
 
 
 Execute = Callable[[Mapping[str, Any], str, bytes], Execution]
-"""Runs a task's eval script on its tree with a patch: (row, eval script, patch). Raises ExecutionError."""
+"""Runs a task's eval script on its tree with a patch: (row, eval script, patch). Raise ExecutionError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ CrossCheck = Callable[[Mapping[str, Any], bytes, Execution, bool], Answer | None
 
 
 Scan = Callable[[Mapping[str, Any], bytes], Sequence[str]]
-"""Scans a patch of a task for what forging results takes: (row, patch). Raises ExecutionError."""
+"""Scans a patch of a task for what forging results takes: (row, patch). Raise ExecutionError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Graded:
 
 
 def harness_name() -> str:
-    """The harness with its version, as it stands in tables: verdicts of different versions are not
+    """Return the harness with its version, as it stands in tables: verdicts of different versions are not
     comparable."""
     return f"swebench {metadata.version('swebench')}"
 
@@ -201,7 +201,7 @@ class OfficialRun:
         return graded
 
     def report(self) -> dict[str, Any]:
-        """The official summary over all tasks (its schema version 2), made by swebench from the run's
+        """Return the official summary over all tasks (its schema version 2), made by swebench from the run's
         files."""
         from swebench.harness.reporting import make_run_report
 
@@ -247,7 +247,7 @@ class OfficialRun:
         return self.folder / RUNS / self.run_id / model / instance_id
 
     def _known(self, folder: Path, instance_id: str) -> Graded | None:
-        """The verdict of an earlier run with this run id."""
+        """Return the verdict of an earlier run with this run id."""
         ours_file = folder / OURS_FILE
         ours = None
         if ours_file.exists():
@@ -330,7 +330,7 @@ def make_verdicts(
 ) -> list[Verdict]:
     """Verdicts of one sample: the category is the official summary's, the outcome says how the rollout ended.
 
-    Raises UserError if the summary puts an instance into no category or into two.
+    Raise UserError if the summary puts an instance into no category or into two.
     """
     categories: dict[str, Category] = {}
     for category, key in CATEGORY_KEYS.items():

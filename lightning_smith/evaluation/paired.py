@@ -97,14 +97,14 @@ class Comparison:
 
 
 def critical_value(level: float) -> float:
-    """The z of a two-sided interval, 1.96 for a level of 0.95."""
+    """Return the z of a two-sided interval, 1.96 for a level of 0.95."""
     if not 0 < level < 1:
         raise ValueError(f"a confidence level lies between 0 and 1, not {level}")
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def t_critical_value(degrees: int, level: float = 0.95) -> float:
-    """The t of a two-sided interval with so many degrees of freedom, 2.447 for 6 and a level of 0.95."""
+    """Return the t of a two-sided interval with so many degrees of freedom, 2.447 for 6 and a level of 0.95."""
     if degrees < 1 or not 0 < level < 1:
         raise ValueError(f"there is no t with {degrees} degrees of freedom at a level of {level}")
     low, high = 0.0, 1.0
@@ -129,7 +129,7 @@ def _t_mass(t: float, degrees: int) -> float:
 
 
 def repository_of(instance_id: str) -> str | None:
-    """The repository that an id of SWE-smith or SWE-bench names, as `owner__name`; None for other ids."""
+    """Return the repository that an id of SWE-smith or SWE-bench names, as `owner__name`; None for other ids."""
     found = _REPOSITORY.fullmatch(instance_id)
     return (found[1] or found[2]) if found else None
 
@@ -172,7 +172,8 @@ def paired_normal(differences: Sequence[Fraction], level: float = 0.95) -> Inter
 
 
 def paired_clustered(differences: Mapping[str, Fraction], level: float = 0.95) -> tuple[int, Interval | None]:
-    """Number of repositories among these instances, and the interval of the mean difference with them as the units.
+    """Return the number of repositories among these instances, and the interval of the mean difference with them as the
+    units.
 
     With n instances, G repositories, n_g instances in one of them and d_g the mean difference without these:
     d +- t(G - 1) sqrt((G - 1) / G sum((d_g - d)^2)). None where an id names no repository, where there is one, or where
@@ -274,7 +275,7 @@ def holm(p_values: Iterable[float]) -> list[float]:
 def compare(base: GradedRun, other: GradedRun, *, seed: int = 0, level: float = 0.95) -> Comparison:
     """Compare two runs on the instances that both graded.
 
-    Raises UserError if the runs rest on different harnesses or data sets, if one instance has two
+    Raise UserError if the runs rest on different harnesses or data sets, if one instance has two
     spellings, or if no instance was graded in both.
     """
     _refuse_unlike(base, other)

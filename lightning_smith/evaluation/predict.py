@@ -77,7 +77,7 @@ class PredictSettings:
         return self.stage.logs / f"{self.stage.recipe}_{self.step}"
 
     def shown(self) -> dict[str, Any]:
-        """The settings that a score depends on: equal for all rows of one results table."""
+        """Return the settings that a score depends on: equal for all rows of one results table."""
         agent = asdict(self.stage.agent)
         templates = {key: value for key, value in agent.items() if key.endswith("_template")}
         return {
@@ -93,7 +93,7 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
     """Roll out every task `samples` times and write predictions; goes on from the log of an interrupted run.
 
     Writes `sample_<k>/preds.jsonl` and `sample_<k>/rollouts.jsonl` below `settings.out`, and `run.json`,
-    which says what they were made with, last. Raises UserError if services die or too many rollouts have no
+    which says what they were made with, last. Raise UserError if services die or too many rollouts have no
     outcome.
     """
     ids = [task["instance_id"] for task in tasks]
@@ -122,7 +122,7 @@ def predict(settings: PredictSettings, tasks: Sequence[Mapping[str, Any]]) -> li
 
 
 def make_requests(settings: PredictSettings, instance_ids: Sequence[str]) -> list[RolloutRequest]:
-    """All rollouts, sample by sample; each has a seed of its own that a resumed run gives it again."""
+    """Return all rollouts, sample by sample; each has a seed of its own that a resumed run gives it again."""
     deadline_s = settings.stage.agent.deadline_s
     return [
         RolloutRequest(
@@ -151,7 +151,9 @@ def make_predictions(
 
 
 def _left_patch(record: RolloutRecord) -> bool:
-    """Whether a rollout's answer is a patch: it submitted, even nothing, or what it had changed at a limit counts."""
+    """Return whether a rollout's answer is a patch: it submitted, even nothing, or what it had changed at a limit
+    counts.
+    """
     return record.outcome is None or (record.valid and record.patch_sha256 is not None)
 
 
@@ -162,7 +164,7 @@ class Patches:
         self.folder = folder
 
     def keep(self, finished: Finished) -> None:
-        """Store the patch of a rollout that has one; raises UserError if it did not report it."""
+        """Store the patch of a rollout that has one. Raise UserError if it did not report it."""
         record = finished.record
         if not _left_patch(record):
             return
@@ -174,7 +176,7 @@ class Patches:
         write_atomic(self._path(record), finished.model_patch)
 
     def read(self, record: RolloutRecord) -> bytes:
-        """The patch's bytes; raises UserError if they are not those that the rollout's record names."""
+        """Return the patch's bytes. Raise UserError if they are not those that the rollout's record names."""
         path = self._path(record)
         if not path.exists():
             raise UserError(f"{path} is gone: delete {self.folder.parent} and run the same command again")
@@ -200,7 +202,7 @@ class Patches:
 def run_summary(
     settings: PredictSettings, instance_ids: Sequence[str], dataset_sha256: str
 ) -> dict[str, Any]:
-    """What run.json says: which rollouts were planned, and what they were made with."""
+    """Return what run.json says: which rollouts were planned, and what they were made with."""
     return {
         "recipe": settings.stage.recipe,
         "step": settings.step,
@@ -224,7 +226,7 @@ def describe_machine() -> str:
 
 
 def _deciding(settings: PredictSettings, dataset_sha256: str) -> dict[str, Any]:
-    """The settings that decide what a rollout leaves.
+    """Return the settings that decide what a rollout leaves.
 
     The number of instances and samples is left out, so that a larger evaluation goes on from a smaller one, and so is
     what only rollouts with tests read.
@@ -275,7 +277,7 @@ def _write_stage_file(settings: PredictSettings, work: Path, tasks: Sequence[Map
 
 
 def agent_task(task: Mapping[str, Any]) -> dict[str, Any]:
-    """A held-out row in the columns of training tasks, without its solution and its tests."""
+    """Return a held-out row in the columns of training tasks, without its solution and its tests."""
     return {
         "instance_id": task["instance_id"],
         "patch": "",

@@ -34,7 +34,7 @@ class Prediction:
         return not self.patch
 
     def to_dict(self) -> dict[str, str]:
-        """The official keys. Bytes that are not UTF-8 become lone surrogates, which `from_dict` turns
+        """Return the official keys. Bytes that are not UTF-8 become lone surrogates, which `from_dict` turns
         back."""
         return {
             "instance_id": self.instance_id,
@@ -44,7 +44,7 @@ class Prediction:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> Prediction:
-        """Read the official keys; a model_patch of null is an empty patch. Raises UserError."""
+        """Read the official keys; a model_patch of null is an empty patch. Raise UserError."""
         instance_id, model, patch = (row.get(key) for key in KEYS)
         if not isinstance(instance_id, str) or not isinstance(model, str):
             raise UserError(f"a prediction needs the keys {', '.join(KEYS)}, this one has {', '.join(row)}")
@@ -64,7 +64,7 @@ def write_predictions(path: Path | str, predictions: Iterable[Prediction]) -> No
 
 
 def read_predictions(path: Path | str, instance_ids: Iterable[str]) -> dict[str, Prediction]:
-    """Read preds.jsonl by instance; raises UserError for an id given twice or not among `instance_ids`."""
+    """Read preds.jsonl by instance. Raise UserError for an id given twice or not among `instance_ids`."""
     wanted = set(instance_ids)
     predictions: dict[str, Prediction] = {}
     for row in read_jsonl(path):
@@ -80,7 +80,7 @@ def read_predictions(path: Path | str, instance_ids: Iterable[str]) -> dict[str,
 
 
 def predictions_hash(predictions: Mapping[str, Prediction]) -> str:
-    """Hexadecimal sha256 over ids and patches: what a grading run is named by, so that nothing stale is
+    """Return the hexadecimal sha256 over ids and patches: what a grading run is named by, so that nothing stale is
     read."""
     digest = hashlib.sha256()
     for instance_id in sorted(predictions):

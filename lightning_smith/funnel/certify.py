@@ -70,7 +70,7 @@ class Certifier:
         self._lock = threading.Lock()
 
     def wanted(self, image_name: str) -> int:
-        """How many tasks; none of the evaluation set's images, which hold no branch of a task."""
+        """Return how many tasks; none of the evaluation set's images, which hold no branch of a task."""
         return 0 if is_evaluation(image_name) else self._tasks
 
     def certify(self, image: FoundImage, branches: Set[str]) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def _can_be_graded(task: BuggyTask) -> bool:
 
 
 def _ids_in_shards(shards: Sequence[Path], key: str) -> Iterator[str]:
-    """Tasks of an image that all their tests can grade."""
+    """Yield tasks of an image that all their tests can grade."""
     keys: dict[str, str] = {}
     wanted: set[str] = set()
     for batch in iter_batches(shards, ("instance_id", "image_name", *fail_to_pass.COLUMNS)):
@@ -160,7 +160,7 @@ def _certify(task: BuggyTask, rooms: TaskRooms, image_name: str) -> dict[str, An
 
 
 def _tested(task: BuggyTask, patch: Patch, rooms: TaskRooms) -> list[ValidationRecord]:
-    """The test runs of a patch; the last one counts."""
+    """Return the test runs of a patch; the last one counts."""
     runs: list[ValidationRecord] = []
     while len(runs) < _TRIES:
         runs.append(record := validate_once(task, patch, len(runs), rooms))
@@ -170,7 +170,7 @@ def _tested(task: BuggyTask, patch: Patch, rooms: TaskRooms) -> list[ValidationR
 
 
 def _reason(record: ValidationRecord) -> str | None:
-    """What is wrong with a test run, as a clause."""
+    """Return what is wrong with a test run, as a clause."""
     solved = record.outcome is Outcome.SOLVED
     if not record.valid:
         return f"its {record.patch} patch has no verdict ({record.error})"

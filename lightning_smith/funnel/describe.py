@@ -36,7 +36,9 @@ def describe_data(
     candidates: DataFile,
     overlap: Sequence[Sequence[str]],
 ) -> str:
-    """The page. `release` is release.json, `readings` branch_readings.json, `overlap` what `read_overlaps` returns."""
+    """Return the page. `release` is release.json, `readings` branch_readings.json, `overlap` what `read_overlaps`
+    returns.
+    """
     counts = release["counts"]
     return "\n".join(
         [
@@ -68,19 +70,21 @@ def describe_data(
 
 
 def overlap_table(overlap: Sequence[Sequence[str]]) -> list[str]:
-    """Lines that say what training tasks and evaluation set share; `overlap` as `contamination.read_overlaps` gives."""
+    """Return lines that say what training tasks and evaluation set share; `overlap` as `contamination.read_overlaps`
+    gives.
+    """
     if not overlap:
         return ["No repository is in both sets."]
     return table([name.replace("_", " ") for name in HEADER], overlap)
 
 
 def funnel_table(funnel: Sequence[FunnelRow]) -> list[str]:
-    """The ledger, as lines."""
+    """Return the ledger, as lines."""
     return table(("filter", "kept", "dropped", "reason"), [_funnel_row(row) for row in funnel])
 
 
 def _languages(repositories: Mapping[str, int]) -> str:
-    """What was found for the published sentence."""
+    """Return what was found for the published sentence."""
     found = ", ".join(
         f"{count:,} {name}"
         for name, count in sorted(repositories.items(), key=lambda item: (-item[1], item[0]))

@@ -50,9 +50,9 @@ class FilterTotal:
 
 
 def funnel_rows(release_ids: set[str], filters: Sequence[Decisions]) -> list[FunnelRow]:
-    """The ledger of filters that ran in this order over a release with these ids.
+    """Return the ledger of filters that ran in this order over a release with these ids.
 
-    Raises UserError if a filter did not decide about exactly the rows that were left for it, or gives a
+    Raise UserError if a filter did not decide about exactly the rows that were left for it, or gives a
     reason that it does not have.
     """
     rows = [FunnelRow(RELEASE, len(release_ids), 0, "-")]
@@ -92,7 +92,7 @@ def write_funnel(path: Path, rows: Iterable[FunnelRow]) -> None:
 
 
 def read_funnel(path: Path) -> list[FunnelRow]:
-    """Read the ledger; UserError if it is damaged or its counts do not add up."""
+    """Read the ledger. Raise UserError if it is damaged or its counts do not add up."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
@@ -118,7 +118,7 @@ def read_funnel(path: Path) -> list[FunnelRow]:
 
 
 def release_ids(shards: Iterable[Path]) -> set[str]:
-    """Every instance id of a release; UserError if two rows share one."""
+    """Return every instance id of a release. Raise UserError if two rows share one."""
     return {name for batch in iter_batches(shards, ("instance_id",)) for name in batch.column(0).to_pylist()}
 
 
@@ -149,7 +149,7 @@ def _spill(scratch: Path, shards: Iterable[Path], kept: set[str]) -> dict[str, i
 
 
 def _in_order(scratch: Path, places: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    """The batches of an Arrow file with these numbers, in this order."""
+    """Yield the batches of an Arrow file with these numbers, in this order."""
     # No memory map: what it had read would count as this process's memory.
     with pa.OSFile(str(scratch)) as source, pa.ipc.open_file(source) as file:
         for start in range(0, len(places), ROW_GROUP):

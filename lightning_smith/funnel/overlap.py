@@ -51,7 +51,7 @@ class Overlap:
     """Training tasks that edit one of `shared_files`."""
 
     def row(self) -> tuple[str, ...]:
-        """The values under HEADER."""
+        """Return the values under HEADER."""
         return (
             self.repository,
             str(self.evaluation_instances),
@@ -68,7 +68,7 @@ def real_repository(repo: str) -> str:
 
 
 def edits(instance_id: str, repo: str, patch: str) -> Edits:
-    """A row's edits; a patch that cannot be read edits nothing that is known."""
+    """Return a row's edits; a patch that cannot be read edits nothing that is known."""
     try:
         files = edited_files(patch)
     except UnreadablePatchError:
@@ -84,13 +84,13 @@ def training_edits(shards: Iterable[Path]) -> Iterator[Edits]:
 
 
 def evaluation_edits(path: Path) -> Iterator[Edits]:
-    """Edits of every row of an evaluation set; raises UserError if the file is absent or lacks a column."""
+    """Edits of every row of an evaluation set. Raise UserError if the file is absent or lacks a column."""
     for row in read_tasks(path):
         yield edits(row["instance_id"], row["repo"], row["patch"])
 
 
 def find_overlaps(training: Iterable[Edits], evaluation: Iterable[Edits]) -> list[Overlap]:
-    """Every repository that both sets have, in order of its name."""
+    """Return every repository that both sets have, in order of its name."""
     instances: dict[str, int] = defaultdict(int)
     files: dict[str, set[str]] = defaultdict(set)
     for item in evaluation:
@@ -122,7 +122,7 @@ def write_overlaps(path: Path, overlaps: Iterable[Overlap]) -> None:
 
 
 def read_overlaps(path: Path) -> list[tuple[str, ...]]:
-    """The rows of such a table, without its header; UserError if it is damaged."""
+    """Return the rows of such a table, without its header. Raise UserError if it is damaged."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:

@@ -56,7 +56,7 @@ class ReleaseCounts:
 
 
 def count_release(shards: Iterable[Path]) -> ReleaseCounts:
-    """Count; holds one batch of rows at a time. Raises UserError for a shard that is none, and if two names of
+    """Count; holds one batch of rows at a time. Raise UserError for a shard that is none, and if two names of
     images share a key, so that files named by it would be mixed up.
     """
     rows, statements = 0, Counter[str]()
@@ -87,7 +87,7 @@ def count_release(shards: Iterable[Path]) -> ReleaseCounts:
 
 
 def _most(languages: Counter[str]) -> str:
-    """The language that is met most often; of two, the first by name."""
+    """Return the language that is met most often; of two, the first by name."""
     return min(languages, key=lambda name: (-languages[name], name), default=OTHER_LANGUAGE)
 
 
@@ -103,9 +103,9 @@ def differences(found: Mapping[str, int], expected: Mapping[str, int | None]) ->
 def describe_release(
     shards: Iterable[Path], expected: Mapping[str, int | None], *, allow_other: Collection[str]
 ) -> dict[str, Any]:
-    """Counts of a release and how they differ from the expected ones.
+    """Return counts of a release and how they differ from the expected ones.
 
-    Raises UserError naming found and expected counts if one differs that is not in `allow_other`.
+    Raise UserError naming found and expected counts if one differs that is not in `allow_other`.
     """
     found = count_release(shards)
     refused = {name: wanted for name, wanted in expected.items() if name not in allow_other}

@@ -52,7 +52,7 @@ class Call:
 
 
 def shows_key(headers: Sequence[tuple[bytes, bytes]], key: str) -> bool:
-    """Whether Agent Lightning's server would take a request for one with its key, whatever else it shows.
+    """Return whether Agent Lightning's server would take a request for one with its key, whatever else it shows.
 
     Of several headers with one name the server reads the first.
     """
@@ -65,7 +65,7 @@ def shows_key(headers: Sequence[tuple[bytes, bytes]], key: str) -> bool:
 
 
 def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The token of a request; RefusedError unless it has exactly one."""
+    """Return the token of a request; RefusedError unless it has exactly one."""
     found = [(name, value) for name, value in headers if name in (b"authorization", b"x-api-key")]
     if not found:
         raise RefusedError(401, "this gateway wants its key, or a rollout's token, as a bearer token")
@@ -82,7 +82,7 @@ def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
 
 
 def allowed_call(grant: Grant, method: str, path: bytes, query: bytes) -> Call:
-    """The call that a request is; RefusedError unless its token allows it.
+    """Return the call that a request is; RefusedError unless its token allows it.
 
     The path is compared as it was sent, byte for byte: nothing is decoded, folded or cut off.
     """
@@ -110,7 +110,7 @@ def parse_report(body: bytes) -> dict[str, Any]:
 
 
 def kept_report(grant: Grant, report: dict[str, Any]) -> Event | None:
-    """The event that says the same already, None if the report may be kept; RefusedError if it may not."""
+    """Return the event that says the same already, None if the report may be kept; RefusedError if it may not."""
     _live_rollout(grant)
     kept: dict[str, Event] = {}
     for event in _events.get(grant.rollout_id, {}).get(grant.attempt, []):

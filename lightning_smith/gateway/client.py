@@ -64,7 +64,7 @@ class Gateway:
         self._http.close()
 
     def health(self) -> bool:
-        """Whether the gateway answers; never raises for a gateway that is absent."""
+        """Return whether the gateway answers; never raises for a gateway that is absent."""
         try:
             return self._http.get("/healthz").status_code == 200
         except httpx.TransportError:
@@ -91,7 +91,7 @@ class Gateway:
         return TerminalPage(page["items"], page["next_after"], page["total_terminal"])
 
     def terminal_cursor(self) -> int:
-        """The cursor of now: `terminal` after it yields what ends from here on."""
+        """Return the cursor of now: `terminal` after it yields what ends from here on."""
         return self.terminal(after=2**31, limit=1).total
 
     def rollout(self, rollout_id: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Gateway:
         return self._call("GET", f"/api/rollouts/{rollout_id}")["rollout"]
 
     def list_rollouts(self, states: Iterable[str] = ("queuing", "running"), limit: int = 500) -> list[Row]:
-        """Whole rollouts in these states, oldest first."""
+        """Return whole rollouts in these states, oldest first."""
         return self._call("GET", "/api/rollouts", params={"state_in": list(states), "limit": limit})
 
     def events(self, rollout_id: str, *, event_type: str | None = None, triplet: bool = True) -> list[Row]:

@@ -81,7 +81,7 @@ def dispatch(
     every poll and raises if a service has died. `model` and `model_revision` fill the records of rollouts
     that left none.
 
-    Raises UserError if the gateway or a service dies, if nothing ends for longer than any time limit
+    Raise UserError if the gateway or a service dies, if nothing ends for longer than any time limit
     allows, or if the first `HOPELESS_AFTER` rollouts all fail. What is on the gateway is deleted in every
     case.
     """
@@ -254,7 +254,7 @@ class _Dispatcher:
 
 
 def read_outcome(request: RolloutRequest, data: dict[str, Any]) -> tuple[RolloutRecord, bytes | None]:
-    """Record and model patch of an `outcome` event; raises UserError if malformed or another rollout's."""
+    """Record and model patch of an `outcome` event. Raise UserError if malformed or another rollout's."""
     row = dict(data)
     encoded = row.pop("model_patch", None)
     record = RolloutRecord.from_dict(row)

@@ -94,7 +94,7 @@ class Nursery:
     def fork(self, agent_class: str, variables: Mapping[str, str]) -> ForkedRollout:
         """Start a rollout that runs `agent_class().run()` with these variables and no others.
 
-        Raises OSError if there can be no more processes.
+        Raise OSError if there can be no more processes.
         """
         output = tempfile.TemporaryFile()  # noqa: SIM115 (it lives until the rollout's end is reported)
         reading, writing = os.pipe()
@@ -154,7 +154,7 @@ class ForkedRollout:
         return code
 
     def take_output(self) -> str:
-        """The end of what the rollout printed; closes the file."""
+        """Return the end of what the rollout printed; closes the file."""
         size = self.output.seek(0, os.SEEK_END)
         self.output.seek(max(0, size - OUTPUT_KEPT_BYTES))
         text = self.output.read().decode("utf-8", errors="replace")
@@ -188,7 +188,7 @@ class _State:
     """Whether it started threads."""
 
     def stands_for(self, variables: dict[str, str]) -> bool:
-        """Whether the agent, imported under these variables, would be what it is here."""
+        """Return whether the agent, imported under these variables, would be what it is here."""
         if self.threads or _EVERY_NAME in self.read:
             return False
         names = self.read | {

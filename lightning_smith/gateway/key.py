@@ -14,10 +14,11 @@ KEY_CHARACTERS_MIN = 16
 
 
 def read_key(option: str, configured: str) -> str:
-    """The key that a service is given through standard input, which `option` of its configuration says; /dev/null then.
+    """Return the key that a service is given through standard input, which `option` of its configuration says;
+    /dev/null then.
 
     A command line is everybody's to read, an environment every process's of the same user and every fork's, for as long
-    as the service runs, and hydra keeps a copy of a configuration; a pipe is read once. Raises UserError for a key that
+    as the service runs, and hydra keeps a copy of a configuration; a pipe is read once. Raise UserError for a key that
     lies in one of these, and as `check_key` does.
     """
     if configured != STANDARD_INPUT:
@@ -37,7 +38,7 @@ def read_key(option: str, configured: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """The key; raises UserError if it is too short for tokens or cannot be sent in a header."""
+    """Return the key. Raise UserError if it is too short for tokens or cannot be sent in a header."""
     if len(key) < KEY_CHARACTERS_MIN or not key.isascii() or not key.isprintable() or " " in key:
         raise UserError(
             f"the gateway's key must be {KEY_CHARACTERS_MIN} or more ASCII characters without blanks: "

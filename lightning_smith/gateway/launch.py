@@ -78,7 +78,7 @@ class PolicyServer:
     max_model_len: int | None = None
 
     def deciding(self) -> dict[str, Any]:
-        """What decides the policy's answers."""
+        """Return what decides the policy's answers."""
         facts = {"model": self.model_name, "revision": self.revision, "dtype": self.dtype}
         return facts | {"context": self.max_model_len}
 
@@ -294,7 +294,7 @@ class Stack:
 
 
 def missing_from_answer(answer: dict[str, Any], routed_experts: bool) -> str | None:
-    """What a chat completion lacks to be a training example: the name of the first missing field, or None."""
+    """Return what a chat completion lacks to be a training example: the name of the first missing field, or None."""
     choice = (answer.get("choices") or [{}])[0]
     if not (answer.get("prompt_token_ids") or choice.get("prompt_token_ids")):
         return "prompt_token_ids"
@@ -310,5 +310,5 @@ def missing_from_answer(answer: dict[str, Any], routed_experts: bool) -> str | N
 
 
 def _hydra_quoted(text: str) -> str:
-    """A value for a hydra override, whatever characters it holds."""
+    """Return a value for a hydra override, whatever characters it holds."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

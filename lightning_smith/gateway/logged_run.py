@@ -36,7 +36,7 @@ def run_logged(
     """Run the requests without a valid record in `log`; returns one record a request, sorted.
 
     Services start (`start()`) only if something is missing. Each result is passed to `on_finished`, then
-    logged, so that whatever the callback keeps is there for every logged record. Raises UserError if more
+    logged, so that whatever the callback keeps is there for every logged record. Raise UserError if more
     than `max_invalid_fraction` of all requests have no valid record in the end; what is valid stays in the
     log. `check_record` raises UserError for a record, new or kept, that must not count.
     """

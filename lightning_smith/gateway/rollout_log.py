@@ -38,7 +38,7 @@ class RolloutLog:
         return True
 
     def done(self) -> set[RolloutKey]:
-        """Keys that have a valid record."""
+        """Return keys that have a valid record."""
         return {key for key, record in self._records.items() if record.valid}
 
     def records(self) -> list[RolloutRecord]:
@@ -54,7 +54,7 @@ class RolloutLog:
 
 
 def merge_logs(paths: Iterable[Path | str]) -> list[RolloutRecord]:
-    """Records of several finished logs, sorted; raises UserError if a rollout is in them twice."""
+    """Return records of several finished logs, sorted. Raise UserError if a rollout is in them twice."""
     records: dict[RolloutKey, RolloutRecord] = {}
     for path in paths:
         for row in read_jsonl(path):

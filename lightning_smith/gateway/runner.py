@@ -42,7 +42,9 @@ log = structlog.get_logger()
 
 
 def inherited_variables(named: Any) -> dict[str, str]:
-    """What rollouts have of this process's variables, those of the list `named` too; logs once what they lack."""
+    """Return what rollouts have of this process's variables, those of the list `named` too; logs once what they
+    lack.
+    """
     if not isinstance(named, list | ListConfig) or not all(isinstance(name, str) for name in named):
         raise UserError(f"variables is {named}, and not a list of names: write +variables=[NAME,...]")
     if absent := [name for name in named if name not in os.environ]:
@@ -88,7 +90,7 @@ class WarmReconciler(LocalReconciler):
         return True
 
     def _rollout_environment(self, rollout: Rollout) -> dict[str, str]:
-        """All variables of one rollout: addresses and tokens for the agent (never for the model's commands).
+        """Return all variables of one rollout: addresses and tokens for the agent (never for the model's commands).
 
         The model's token has the name that OpenAI clients are told to read.
         """
@@ -114,7 +116,7 @@ class WarmReconciler(LocalReconciler):
         *,
         last_attempt_id: str | None = None,
     ) -> bool:
-        """The stock patch; a failure carries the last line that the rollout printed; its output is logged."""
+        """Return the stock patch; a failure carries the last line that the rollout printed; its output is logged."""
         if state in (RolloutState.SUCCEEDED, RolloutState.FAILED):
             output = self._take_output(rollout_id)
             if output:

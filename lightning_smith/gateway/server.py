@@ -128,7 +128,7 @@ class Guard:
 
 
 async def _read_body(scope: Scope, receive: Receive, call: Call) -> bytes:
-    """The whole body; RefusedError as soon as it is too large."""
+    """Return the whole body; RefusedError as soon as it is too large."""
     too_large = RefusedError(413, f"the body of this call has at most {call.max_bytes:,} bytes")
     announced = dict(scope["headers"]).get(b"content-length", b"")
     if announced.isdigit() and int(announced[:20]) > call.max_bytes:
@@ -146,7 +146,7 @@ async def _read_body(scope: Scope, receive: Receive, call: Call) -> bytes:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """What gives a body that was read, and then what else comes: the end of the connection."""
+    """Return what gives a body that was read, and then what else comes: the end of the connection."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:
@@ -185,7 +185,9 @@ def keep_text_encodable(client: httpx.AsyncClient) -> None:
 
 
 def _as_text(body: bytes) -> bytes | None:
-    """A JSON body with U+FFFD for its lone surrogates and its choices marked; None if it has none, or is no JSON."""
+    """Return a JSON body with U+FFFD for its lone surrogates and its choices marked; None if it has none, or is no
+    JSON.
+    """
     if not _MAY_HOLD_SURROGATES.search(body):
         return None
     try:

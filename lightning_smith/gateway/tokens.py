@@ -36,9 +36,9 @@ class Grant:
 
 
 def mint(key: str, rollout_id: str, attempt: str, role: Role) -> str:
-    """The token of a role in an attempt of a rollout.
+    """Return the token of a role in an attempt of a rollout.
 
-    Raises ValueError for ids that are not letters, digits, `-` and `_`: the gateway puts them into paths.
+    Raise ValueError for ids that are not letters, digits, `-` and `_`: the gateway puts them into paths.
     """
     for name in (rollout_id, attempt):
         if not _NAME.fullmatch(name):
@@ -47,7 +47,7 @@ def mint(key: str, rollout_id: str, attempt: str, role: Role) -> str:
 
 
 def read(key: str, token: str) -> Grant | None:
-    """What a token grants; None unless it was minted with this key."""
+    """Return what a token grants; None unless it was minted with this key."""
     parts = token.split(".")
     if len(parts) != 5 or parts[0] != _PREFIX or parts[1] not in tuple(Role):
         return None

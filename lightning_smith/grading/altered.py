@@ -122,7 +122,9 @@ _Site = Callable[[], list[_Change]]
 
 
 def functions_in(source: bytes) -> set[str]:
-    """Names of the functions and methods of a test file, not of those within others; none if it is not Python."""
+    """Return names of the functions and methods of a test file, not of those within others; none if it is not
+    Python.
+    """
     tree = parse_tests(source)
     return {each.name for each in test_functions(tree)} if tree is not None else set()
 
@@ -130,7 +132,7 @@ def functions_in(source: bytes) -> set[str]:
 def alter(
     source: bytes, seed: str, number: int, only: Collection[str] | None = None, *, helpers: bool = False
 ) -> Altered | None:
-    """A test file with some expectations altered: variant `number`, the same for the same seed.
+    """Return a test file with some expectations altered: variant `number`, the same for the same seed.
 
     Of the tests those alone are altered that are named in `only`, if it is given, and each the same way as without it;
     of functions that are no tests none, unless `helpers` are altered as well.
@@ -174,7 +176,7 @@ def _content(source: bytes, changes: Iterable[tuple[str, list[_Change]]]) -> byt
 
 
 def parse_tests(source: bytes) -> ast.Module | None:
-    """The syntax tree of a test file, None if it is no Python in UTF-8."""
+    """Return the syntax tree of a test file, None if it is no Python in UTF-8."""
     try:
         source.decode("utf-8")
         with warnings.catch_warnings():
@@ -185,7 +187,7 @@ def parse_tests(source: bytes) -> ast.Module | None:
 
 
 def _functions(node: ast.AST) -> Iterator[_Function]:
-    """The outermost functions of a statement: it itself, or those of a class or of a branch."""
+    """Yield the outermost functions of a statement: it itself, or those of a class or of a branch."""
     if isinstance(node, _FUNCTIONS):
         yield node
         return
@@ -217,7 +219,7 @@ def equality_sides(node: ast.stmt) -> tuple[ast.expr, ast.expr] | None:
 
 
 def awaited_exceptions(node: ast.expr) -> frozenset[str] | None:
-    """Names of the exceptions that a context awaits, None if it awaits none, or some that have no names."""
+    """Return names of the exceptions that a context awaits, None if it awaits none, or some that have no names."""
     if not isinstance(node, ast.Call) or not _RAISING.fullmatch(_name_of(node)) or len(node.args) != 1:
         return None
     awaited = node.args[0]
@@ -401,7 +403,7 @@ class _Expectations:
             yield from (side for side in sides if not _calls(side))
 
     def _only_compared(self, name: str) -> bool:
-        """Whether a variable is compared and nothing else, so that another value is no other input."""
+        """Return whether a variable is compared and nothing else, so that another value is no other input."""
         loads = [
             id(node)
             for node in self._nodes
@@ -421,7 +423,7 @@ class _Expectations:
         return len(stores) == 1 and self._only_compared(target.id)
 
     def _loop(self, node: ast.For) -> list[ast.expr]:
-        """What the rows of a loop over a literal have for the variables that are compared and nothing else."""
+        """Return what the rows of a loop over a literal have for the variables that are compared and nothing else."""
         if not isinstance(node.iter, ast.List | ast.Tuple):
             return []
         targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
@@ -430,7 +432,7 @@ class _Expectations:
         return [element for row in node.iter.elts for element in self._expected_of(row, names, single)]
 
     def _rows(self) -> list[_Site]:
-        """A site for each row of `pytest.mark.parametrize` that holds an expected value."""
+        """Return a site for each row of `pytest.mark.parametrize` that holds an expected value."""
         sites: list[_Site] = []
         for decorator in self._function.decorator_list:
             if (
@@ -497,18 +499,18 @@ def _name_of(node: ast.Call) -> str:
 
 
 def _calls(node: ast.expr) -> bool:
-    """Whether an expression calls more than what puts literals together."""
+    """Return whether an expression calls more than what puts literals together."""
     return any(isinstance(part, ast.Call) and not _builds(part) for part in ast.walk(node))
 
 
 def _builds(node: ast.Call) -> bool:
-    """Whether a call makes a value of literals: `"\\n".join([...])`, `Decimal("1.5")`."""
+    """Return whether a call makes a value of literals: `"\\n".join([...])`, `Decimal("1.5")`."""
     of_text = isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Constant)
     return of_text or _BUILDERS.fullmatch(_name_of(node)) is not None
 
 
 def _parameters(node: ast.expr) -> tuple[list[str], bool]:
-    """Names of `parametrize`, and whether each row is the value of the only one."""
+    """Return names of `parametrize`, and whether each row is the value of the only one."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         names = [name.strip() for name in node.value.split(",") if name.strip()]
         return names, len(names) == 1
@@ -518,7 +520,7 @@ def _parameters(node: ast.expr) -> tuple[list[str], bool]:
 
 
 def _related(name: str, awaited: str) -> bool:
-    """Whether an exception could be one of those that are awaited, as far as their names tell."""
+    """Return whether an exception could be one of those that are awaited, as far as their names tell."""
     one = getattr(builtins, name)
     words = set(re.findall(r"\w+", awaited))
     others = [getattr(builtins, word) for word in words if isinstance(getattr(builtins, word, None), type)]

@@ -33,7 +33,7 @@ _SITES = 5
 def audited(
     tester: Tester, store: RunStore, diff: bytes, chance: Random, reference: Reference, suspicious: bool
 ) -> TestRun:
-    """The run of a patch as its tests are written, at a drawn place among others, and what these make of it."""
+    """Return the run of a patch as its tests are written, at a drawn place among others, and what these make of it."""
     task, key = tester.task.graded(tester.plan.grade), tester.key(diff)
     try:
         mixed = MixedPlan.drawn(task, reference.results, chance)
@@ -78,7 +78,7 @@ class _Found:
 
     @classmethod
     def unconfirmed(cls) -> _Found:
-        """What is said of a patch that could forge results where no test can tell whether it did."""
+        """Return what is said of a patch that could forge results where no test can tell whether it did."""
         return cls(False, "its code could forge results, and no altered test of those that decide tells")
 
     @classmethod
@@ -88,7 +88,7 @@ class _Found:
 
 
 def _worst(runs: Iterable[Callable[[], _Found | None]], found: _Found | None) -> _Found | None:
-    """What runs say against a patch, beside what is `found` already: none is made after forged results."""
+    """Return what runs say against a patch, beside what is `found` already: none is made after forged results."""
     for run in runs:
         if found is None or not found.forged:
             more = run()
@@ -97,7 +97,7 @@ def _worst(runs: Iterable[Callable[[], _Found | None]], found: _Found | None) ->
 
 
 def _other_values(tester: Tester, store: RunStore, diff: bytes, otherwise: bool) -> _Found | None:
-    """What a run without expectations says against a patch: values that are not those that it passed for.
+    """Return what a run without expectations says against a patch: values that are not those that it passed for.
 
     `otherwise` is whether altered runs can tell as well: without them, values have to.
     """
@@ -135,7 +135,7 @@ def _contradicted(
     reference: Reference,
     suspicious: bool,
 ) -> _Found | None:
-    """What an altered run says against a patch, None if nothing."""
+    """Return what an altered run says against a patch, None if nothing."""
     task, patch_key = tester.task.graded(tester.plan.grade), tester.key(diff)
 
     def altered_run(number: int) -> TestRun:
@@ -183,7 +183,7 @@ class Reference:
         self._runs: dict[Variant, TestRun] = {}
 
     def results(self, number: int) -> Results:
-        """What right code fails and passes where tests of all kinds are altered."""
+        """Return what right code fails and passes where tests of all kinds are altered."""
         if self._known is not None:
             return self._known[number]
         return Results.of(statuses_of(self._tester.task, self.run(Variant(number))))
@@ -194,19 +194,21 @@ class Reference:
         return self._shipped.find(tester.image.image_name, tester.right, tester.sources)
 
     def run(self, variant: Variant) -> TestRun:
-        """The tests of a variant on right code. GraderError if they do not end, or no test has a result."""
+        """Return the tests of a variant on right code. GraderError if they do not end, or no test has a result."""
         if variant not in self._runs:
             key, make = self._tester.right_key(variant), partial(self._tester.test_right, variant)
             self._runs[variant] = self._store.run(key, make)
         return self._runs[variant]
 
     def believed(self, run: TestRun, number: int) -> TestRun:
-        """The run, which canary tests that did not run do not discredit if they do not with the right code either."""
+        """Return the run, which canary tests that did not run do not discredit if they do not with the right code
+        either.
+        """
         return _without_canary(run) if self.run(Variant(number)).canary in _UNHEARD else run
 
 
 def checked(run: TestRun, *more: Check) -> TestRun:
-    """The run with what stands behind it."""
+    """Return the run with what stands behind it."""
     checks = [Check.CANARY] if run.canary == Reading.RIGHT else []
     return replace(run, checks=(*checks, *([Check.HARNESS] if run.harness_resolved else ()), *more))
 
@@ -215,23 +217,23 @@ _UNHEARD = (Reading.ABSENT, Reading.BROKEN)
 
 
 def lacks_canary(run: TestRun) -> bool:
-    """Whether the run is disbelieved for nothing but canary tests that did not run."""
+    """Return whether the run is disbelieved for nothing but canary tests that did not run."""
     return run.tampered and run.canary in _UNHEARD
 
 
 def _without_canary(run: TestRun) -> TestRun:
-    """A run of tests among which pytest does not find the canary's file, or cannot run it."""
+    """Return a run of tests among which pytest does not find the canary's file, or cannot run it."""
     log = run.log.rpartition(f"{TESTS_ERRORED}\n".encode())[0]
     return replace(run, log=log, tampered=False, canary_ok=run.returncode in (0, 1))
 
 
 def _forged(run: TestRun, note: str) -> TestRun:
-    """The run of a patch whose results were forged."""
+    """Return the run of a patch whose results were forged."""
     return replace(_refused(run, note), canary_ok=False, tampered=True)
 
 
 def _unrepeated(run: TestRun, found: _Found) -> TestRun:
-    """The run of a patch whose result is flaky or forged."""
+    """Return the run of a patch whose result is flaky or forged."""
     return replace(_refused(run, found.what), canary_ok=False, unrepeated=found.tests)
 
 

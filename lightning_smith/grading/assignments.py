@@ -29,7 +29,7 @@ failures tell a run in which they are altered; but who breaks them and forges th
 
 
 def function_of(test: str) -> str:
-    """A test's function, by the file, class and name in its id: rows of parameters are left out."""
+    """Return a test's function, by the file, class and name in its id: rows of parameters are left out."""
     return test.partition("[")[0]
 
 
@@ -50,12 +50,12 @@ class Results:
 
     @classmethod
     def of(cls, statuses: Mapping[str, str]) -> Results:
-        """What a run of right code shows."""
+        """Return what a run of right code shows."""
         failing = frozenset(test for test, status in statuses.items() if status in FAILING)
         return cls(failing, frozenset(test for test, status in statuses.items() if status in PASSING))
 
     def narrowed(self, task: RolloutTask) -> Results:
-        """What right code does where only the functions of the task's FAIL_TO_PASS tests are altered."""
+        """Return what right code does where only the functions of the task's FAIL_TO_PASS tests are altered."""
         deciding = set(map(name_of, task.fail_to_pass))
 
         def decide(tests: Collection[str]) -> frozenset[str]:
@@ -65,7 +65,9 @@ class Results:
         return Results(decide(self.failing), decide(self.passing) | unaltered)
 
     def against(self, statuses: Mapping[str, str], tests: Collection[str]) -> tuple[set[str], set[str]]:
-        """Those of a task's tests that passed although right code fails them, and that did not although it does."""
+        """Return those of a task's tests that passed although right code fails them, and that did not although it
+        does.
+        """
         functions = set(map(function_of, tests))
         passed = {test for test, status in statuses.items() if status in PASSING}
         forged = {test for test in self.failing & passed if function_of(test) in functions}

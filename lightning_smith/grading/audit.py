@@ -52,7 +52,7 @@ class Audit:
         return Random(hmac.new(self._secret(), f"runs {key}".encode(), hashlib.sha256).digest())
 
     def _lot(self, key: str) -> float:
-        """A number in [0, 1) that follows from the key and a secret of the folder."""
+        """Return a number in [0, 1) that follows from the key and a secret of the folder."""
         digest = hmac.new(self._secret(), key.encode(), hashlib.sha256).digest()
         return int.from_bytes(digest[:7], "big") / 2**56
 

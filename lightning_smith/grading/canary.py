@@ -51,7 +51,9 @@ class Canary:
 
     @classmethod
     def invent(cls, folder: str, taken: Container[str]) -> tuple[Canary, bytes]:
-        """A canary, and the content of its file, in `folder` (relative, "" for the tree itself) under a new name."""
+        """Return a canary, and the content of its file, in `folder` (relative, "" for the tree itself) under a new
+        name.
+        """
         chance = random.SystemRandom()
         words = _WORDS.split()
         while True:
@@ -64,7 +66,7 @@ class Canary:
         return cls(path, names[1], names[2]), "\n\n".join(tests).encode()
 
     def read(self, statuses: Mapping[str, str], returncode: int | None) -> Reading:
-        """What the statuses of a run say of both tests, and the exit status with them."""
+        """Return what the statuses of a run say of both tests, and the exit status with them."""
         passing, failing = self._status(statuses, self.passing), self._status(statuses, self.failing)
         whole = next((status for test, status in statuses.items() if test.endswith(self.path)), None)
         failed = not FAILING.isdisjoint((passing, failing, whole))
@@ -83,7 +85,7 @@ class Canary:
 
 
 def official_output(text: str, canary: Canary) -> str:
-    """A run's output as it would be without the canary, for readers that believe any line that names a test.
+    """Return a run's output as it would be without the canary, for readers that believe any line that names a test.
 
     The canary's lines are taken out and the counts corrected. Lines outside of the short summary that look
     like a test's result are set between bars: pytest's own are in the summary, the code printed these.
@@ -95,7 +97,7 @@ def official_output(text: str, canary: Canary) -> str:
 
 
 def official_returncode(text: str, statuses: Mapping[str, str], returncode: int, canary: Canary) -> int:
-    """The exit status that pytest would have had without the canary's failing test.
+    """Return the exit status that pytest would have had without the canary's failing test.
 
     It stays 1 if another test failed, or if the line of counts has more failures than that one.
     """
@@ -112,7 +114,7 @@ def _defuse(line: str) -> str:
 
 
 def _without_two(counts: str) -> str:
-    """The line of counts with one passed and one failed test less."""
+    """Return the line of counts with one passed and one failed test less."""
     for word in ("passed", "failed"):
         counts = re.sub(rf"\d+(?= {word})", lambda match: str(int(match[0]) - 1), counts, count=1)
     return re.sub(r"\b0 (failed|passed)(, )?", "", counts)

@@ -52,7 +52,7 @@ def find_references(
 ) -> Found:
     """Run the right code of each image, `workers` images at a time; what `log` has already is not run again.
 
-    UserError for an image that is absent.
+    Raise UserError for an image that is absent.
     """
     images: dict[str, list[RolloutTask]] = {}
     for task in tasks:

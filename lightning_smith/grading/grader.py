@@ -48,14 +48,14 @@ def run_tests(
     audit: Audit | None = None,
     references: References | None = None,
 ) -> TestRun:
-    """The task's tests on its tree with `diff` applied, from the store if they ran before.
+    """Return the task's tests on its tree with `diff` applied, from the store if they ran before.
 
     `audit` says which patches are tested by altered runs as well; all of them are if it is absent. `references` have
     what right code does with altered tests; what they lack is run.
 
     `timeout_s` bounds the tests' processor time where their plan does not, and `WALL_FACTOR` times it their wall
     clock; `scratch` is where the tree goes if /dev/shm is full. `plans` are those of the images themselves if absent.
-    Raises GraderError if the tests cannot be run.
+    Raise GraderError if the tests cannot be run.
     """
     tester = Tester.make(task, image, sandbox, timeout_s, scratch, plans or ImageTests(), grade)
     hits = tester.scan(diff)
@@ -66,9 +66,10 @@ def run_tests(
 def reference_row(
     task: RolloutTask, image: Revisions, sandbox: Sandbox, *, timeout_s: float, **options: Any
 ) -> ReferenceRow:
-    """What the right code of a task does with its tests in each variant, seen twice; `options` as for `run_tests`.
+    """Return what the right code of a task does with its tests in each variant, seen twice; `options` as for
+    `run_tests`.
 
-    GraderError if the tests do not end, or none has a result.
+    Raise GraderError if the tests do not end, or none has a result.
     """
     names = ("scratch", "plans", "grade")
     scratch, plans, grade = (options.get(name) for name in names)
@@ -90,7 +91,7 @@ def _tested(
     audit: Audit | None,
     reference: Reference,
 ) -> TestRun:
-    """The run of a patch as its tests are written, and what altered runs make of it where the audit has them."""
+    """Return the run of a patch as its tests are written, and what altered runs make of it where the audit has them."""
     key = tester.key(diff)
     try:
         if audit is not None and not audit.due(key, hits):
@@ -120,7 +121,7 @@ class Graded:
 def grade(
     task: RolloutTask, image: Revisions, diff: bytes, store: RunStore, sandbox: Sandbox, **options: Any
 ) -> Graded:
-    """The verdict on a policy's patch; `options` as for `run_tests`. Never raises.
+    """Return the verdict on a policy's patch; `options` as for `run_tests`. Never raises.
 
     A patch must not keep itself from being judged: training leaves out what has no verdict. So where its tests cannot
     be run they are tried once more, since a busy or restarting machine does not fail twice, and then run without any
@@ -153,5 +154,5 @@ def grade(
 
 
 def _reason(failure: Exception) -> str:
-    """Why the tests could not be run, as a record's text."""
+    """Return why the tests could not be run, as a record's text."""
     return str(failure) if isinstance(failure, GraderError) else unforeseen(failure)

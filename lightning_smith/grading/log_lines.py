@@ -45,19 +45,19 @@ STATUS_WORDS = "PASSED|FAILED|SKIPPED|ERROR|XFAIL|XPASS"
 
 
 def readable_forms(parse: Parser) -> tuple[str, ...]:
-    """Names of the forms from which a parser reads a plain id with its status."""
+    """Return names of the forms from which a parser reads a plain id with its status."""
     return tuple(
         name for name in LINE_FORMS if _misreading(_PLAIN_TESTS[name in PYTEST_FORMS], parse, name) is None
     )
 
 
 def read_own(log: str, known: Sequence[str] = ()) -> Mapping[str, str]:
-    """What the grader of rollouts reads, which knows the ids of its task."""
+    """Return what the grader of rollouts reads, which knows the ids of its task."""
     return read_statuses(grader_text(log.encode("utf-8", "replace")).encode("utf-8", "replace"), known)
 
 
 def odd_reason(test: str, parse: Parser, forms: Sequence[str]) -> str | None:
-    """Why an id cannot be graded by a parser that reads these forms; None if it can.
+    """Return why an id cannot be graded by a parser that reads these forms; None if it can.
 
     The parser must read exactly the id with its status back from each form; where pytest runs the tests, the
     grader of rollouts must as well. An id whose parameters never end was cut by whoever wrote it down.
@@ -83,13 +83,13 @@ def shadowing(test: str, tests: Collection[str]) -> str | None:
 
 
 def is_cut(test: str) -> bool:
-    """Whether a pytest id opens a bracket for parameters and does not end with the closing one."""
+    """Return whether a pytest id opens a bracket for parameters and does not end with the closing one."""
     name = test.partition("::")[2]
     return "[" in name and not name.endswith("]")
 
 
 def _misreading(test: str, parse: Parser, form: str) -> str | None:
-    """What a parser makes of an id in one form, if that is anything but the id with its status."""
+    """Return what a parser makes of an id in one form, if that is anything but the id with its status."""
     for status in STATUSES:
         line = LINE_FORMS[form](test, status)
         found = dict(parse(line + "\n"))

@@ -11,7 +11,9 @@ from lightning_smith.grading.smith_client import SmithHarness
 
 
 def open_plans(tests: str, smith_python: Path = SMITH_PYTHON) -> TestPlans:
-    """Who says how tasks are tested, with arguments as in `StageSettings`; UserError if they cannot be asked."""
+    """Return who says how tasks are tested, with arguments as in `StageSettings`. Raise UserError if they cannot be
+    asked.
+    """
     if tests == "image":
         return ImageTests()
     if tests == "smith":

@@ -44,7 +44,9 @@ class SourceFile:
         return self.bytes[slice(*self.range(node))]
 
     def first_code(self, tree: ast.Module) -> int:
-        """Where the first statement's line starts that is neither the docstring nor an import from the future."""
+        """Return where the first statement's line starts that is neither the docstring nor an import from the
+        future.
+        """
         for number, node in enumerate(tree.body):
             document = number == 0 and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
             if not document and not (isinstance(node, ast.ImportFrom) and node.module == "__future__"):
@@ -53,14 +55,14 @@ class SourceFile:
         return len(self.bytes)
 
     def indent(self, statement: ast.stmt) -> bytes | None:
-        """What stands before a statement on its line, None if that is more than blanks."""
+        """Return what stands before a statement on its line, None if that is more than blanks."""
         start = self._lines[statement.lineno - 1]
         before = self.bytes[start : start + statement.col_offset]
         return None if before.strip() else before
 
 
 def applied(source: bytes, edits: Iterable[Edit]) -> bytes:
-    """The file after its edits; of two that overlap the first one counts."""
+    """Return the file after its edits; of two that overlap the first one counts."""
     altered, at = bytearray(), 0
     for start, end, text in sorted(set(edits)):
         if start >= at:
@@ -96,7 +98,7 @@ class Values:
         return None
 
     def literal(self, chance: Random) -> bytes:
-        """A literal such as the file has."""
+        """Return a literal such as the file has."""
         kinds = [kind for kind in (self._texts, self._integers) if kind]
         value = chance.choice(chance.choice(kinds)) if kinds else chance.randint(2, 9)
         return (_quoted(value, "", '"') if isinstance(value, str) else repr(value)).encode()
@@ -178,7 +180,7 @@ class Values:
         return str(chance.choice(others)).encode()
 
     def _text(self, value: str, text: bytes, chance: Random) -> bytes | None:
-        """A text in the same quotes."""
+        """Return a text in the same quotes."""
         found = _QUOTED.match(text)
         if found is None or b"f" in found[1].lower():
             return None
@@ -212,7 +214,7 @@ class Values:
 
 
 def _constants(tree: ast.Module) -> Iterator[ast.Constant]:
-    """The literals of a file, without docstrings."""
+    """Yield the literals of a file, without docstrings."""
     documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and id(node) not in documents:
@@ -224,7 +226,7 @@ def _kind(letter: str) -> tuple[bool, bool, bool, bool]:
 
 
 def _decimal(value: float, text: bytes, chance: Random) -> bytes | None:
-    """A number with as many digits."""
+    """Return a number with as many digits."""
     digits = [place for place, byte in enumerate(text.partition(b"e")[0]) if chr(byte).isdigit()]
     if not digits or value - value != 0:
         return None
@@ -235,7 +237,7 @@ def _decimal(value: float, text: bytes, chance: Random) -> bytes | None:
 
 
 def _quoted(value: str, prefix: str, quote: str) -> str:
-    """A literal of the text, escaped as needed in these quotes."""
+    """Return a literal of the text, escaped as needed in these quotes."""
     if "r" in prefix.lower():
         return f"{prefix}{quote}{value}{quote}"
     escapes = {**_ESCAPES, quote[0]: f"\\{quote[0]}"}

@@ -62,14 +62,16 @@ class TestPlan:
         return read_statuses(log, known) if self.pytest else read_unittest(log, known)
 
     def script(self, more: tuple[str, ...], tree: Collection[str]) -> str:
-        """The command over its paths and `more` of them; a whole suite is left one, unless the command names files."""
+        """Return the command over its paths and `more` of them; a whole suite is left one, unless the command names
+        files.
+        """
         last = shlex.split(self.command.rpartition(";")[2])
         names_files = bool(self.paths) or any(word in tree for word in last)
         return " ".join([self.command, *map(shlex.quote, [*self.paths, *(more if names_files else ())])])
 
 
 class TestPlans(Protocol):
-    """Who knows how tasks are tested. Raises UserError for a task that it cannot test."""
+    """Who knows how tasks are tested. Raise UserError for a task that it cannot test."""
 
     @property
     def versions(self) -> str:
@@ -79,7 +81,7 @@ class TestPlans(Protocol):
     def plan(self, task: RolloutTask, image: Revisions, grade: Grade) -> TestPlan: ...
 
     def resolved(self, task: RolloutTask, plan: TestPlan, log: bytes) -> bool | None:
-        """Whether the harness that belongs to the plan counts the task as solved; None if there is none."""
+        """Return whether the harness that belongs to the plan counts the task as solved; None if there is none."""
         ...
 
 
@@ -105,9 +107,9 @@ class ImageTests:
 
 
 def with_names(command: str, tests: Collection[str], repo: str) -> str:
-    """A profile's command whose `-k` lacks its names, with those of the tests; other commands as they are.
+    """Return a profile's command whose `-k` lacks its names, with those of the tests; other commands as they are.
 
-    UserError if the names are no words, or too many: without them `-k` would swallow the argument after it.
+    Raise UserError if the names are no words, or too many: without them `-k` would swallow the argument after it.
     """
     if not _DANGLING.search(command):
         return command

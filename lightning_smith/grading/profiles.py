@@ -64,11 +64,11 @@ class ProfileSource(Protocol):
     """Knows profiles and their parsers."""
 
     def profile(self, repo: str, image_name: str) -> Profile:
-        """The profile; one without a language if there is none."""
+        """Return the profile; one without a language if there is none."""
         ...
 
     def parser(self, profile: Profile, known: Sequence[str]) -> Parser:
-        """The function that reads its logs; `known` are the task's ids, for one that wants them."""
+        """Return the function that reads its logs; `known` are the task's ids, for one that wants them."""
         ...
 
 
@@ -90,7 +90,7 @@ class ImageProfiles:
 
 
 def release_repositories(shards: Iterable[Path]) -> list[ProfileKey]:
-    """Every (repo, image_name) of a release, sorted."""
+    """Return every (repo, image_name) of a release, sorted."""
     found: set[ProfileKey] = set()
     for batch in iter_batches(shards, ("repo", "image_name")):
         found.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
@@ -103,7 +103,7 @@ def write_profiles(path: Path, profiles: Iterable[Profile]) -> None:
 
 
 def read_profiles(path: Path) -> dict[ProfileKey, Profile]:
-    """The table by key; UserError if it is damaged or names a repository's image twice."""
+    """Return the table by key. Raise UserError if it is damaged or names a repository's image twice."""
     found: dict[ProfileKey, Profile] = {}
     rows = read_json(path)
     for row in rows if isinstance(rows, list) else [rows]:
@@ -129,7 +129,7 @@ def _profile(row: Any, path: Path) -> Profile:
 def profile_source(named: str) -> ProfileSource:
     """Return who knows how repositories' tests are run: SWE-smith's registry (`smith`), or a folder of local images.
 
-    Raises UserError where swesmith is wanted and not installed.
+    Raise UserError where swesmith is wanted and not installed.
     """
     if named != "smith":
         return ImageProfiles(Path(named))

@@ -65,13 +65,13 @@ class Protection:
         return self.steers(path) or not self._shadowed.isdisjoint(self._top_modules(path))
 
     def steers(self, path: str) -> bool:
-        """Whether a path is protected whatever else the tree holds: a test, its configuration, byte code."""
+        """Return whether a path is protected whatever else the tree holds: a test, its configuration, byte code."""
         return _steers_tests(path) or (
             path not in self._touched and (path in self._test_files or path.startswith(self._test_folders))
         )
 
     def _top_modules(self, path: str) -> set[str]:
-        """Names under which Python would import a path, or the folder it is in, from the roots of imports."""
+        """Return names under which Python would import a path, or the folder it is in, from the roots of imports."""
         names = set()
         for root in self._roots:
             if root and not path.startswith(f"{root}/"):
@@ -94,7 +94,7 @@ def unrepairable(touched: Collection[str], test_files: Collection[str]) -> list[
 
 
 def _steers_tests(path: str) -> bool:
-    """Whether a path is byte code, pytest's configuration or a package's metadata, whatever task it is about."""
+    """Return whether a path is byte code, pytest's configuration or a package's metadata, whatever task it is about."""
     parts = path.split("/")
     return (
         is_byte_code(path)

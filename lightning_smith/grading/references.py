@@ -64,7 +64,7 @@ class ReferenceRow:
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any], where: str) -> ReferenceRow:
-        """The inverse of `to_dict`; `where` names the row in a UserError."""
+        """Return the inverse of `to_dict`; `where` names the row in a UserError."""
         try:
             ids = [str(test) for test in row["ids"]]
 
@@ -111,7 +111,7 @@ class References:
 
 
 def sha256(content: bytes) -> str:
-    """The hash of a test file."""
+    """Return the hash of a test file."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -128,7 +128,7 @@ def scan_patch(
 
 
 def after_patch(diff: bytes, before: Source) -> Source:
-    """The files that a patch changes, as it leaves them; None for any other, and where it does not fit."""
+    """Return the files that a patch changes, as it leaves them; None for any other, and where it does not fit."""
     parts = {part.names[-1]: part for part in split_diff(diff) if part.names}
 
     def content(path: str) -> bytes | None:
@@ -141,7 +141,7 @@ def after_patch(diff: bytes, before: Source) -> Source:
 
 
 def _modules_of(path: str) -> set[str]:
-    """Names under which modules of the package that a file belongs to may be imported."""
+    """Return names under which modules of the package that a file belongs to may be imported."""
     return {path.split("/")[0].removesuffix(".py"), *path.split("/")[:3]} - STANDARD - RUNNERS
 
 
@@ -190,7 +190,7 @@ def _scan_file(part: FileDiff, before: Source, accepted: Source, own: Collection
 
 
 def _odd_part(header: bytes) -> str | None:
-    """Why a part of a patch is no text of a file, from its header."""
+    """Return why a part of a patch is no text of a file, from its header."""
     if b"\nGIT binary patch" in header or b"\nBinary files " in header:
         return "binary"
     if re.search(rb"^(?:new file mode|new mode) 1[26]0000|^index \w+\.\.\w+ 1[26]0000", header, re.M):
@@ -256,7 +256,7 @@ def _patched(old: bytes, part: bytes) -> tuple[bytes, set[int]] | None:
 
 
 def _as_python_counts(lines: list[bytes], added: set[int]) -> set[int]:
-    """The numbers of lines as Python counts them, for which a carriage return alone ends a line as well."""
+    """Return the numbers of lines as Python counts them, for which a carriage return alone ends a line as well."""
     if not any(b"\r" in line[:-1] for line in lines):
         return added
     counted, number = set[int](), 1
@@ -281,7 +281,7 @@ def _parse(source: bytes) -> ast.Module | None:
 
 
 def _uses(tree: ast.Module, own: Collection[str], lines: Set[int] | None = None) -> Iterator[_Use]:
-    """Every use of something that forging takes, in a file of the package whose names are `own`.
+    """Yield every use of something that forging takes, in a file of the package whose names are `own`.
 
     Statements that are on none of the `lines` are left out, if these are given.
     """
@@ -299,13 +299,13 @@ def _uses(tree: ast.Module, own: Collection[str], lines: Set[int] | None = None)
 
 
 def _first(statement: ast.stmt) -> int:
-    """The first line of a statement, its decorators included."""
+    """Return the first line of a statement, its decorators included."""
     decorators = getattr(statement, "decorator_list", [])
     return min([statement.lineno, *(node.lineno for node in decorators)])
 
 
 def _statements(tree: ast.AST, lines: Set[int] | None = None) -> Iterator[ast.stmt]:
-    """Every statement below a node, or those that are on one of the lines; expressions hold none."""
+    """Yield every statement below a node, or those that are on one of the lines; expressions hold none."""
     for field in ("body", "orelse", "finalbody", "handlers", "cases"):
         # An expression's body, as of a lambda, is no list.
         for child in found if isinstance(found := getattr(tree, field, ()), list) else ():
@@ -317,7 +317,7 @@ def _statements(tree: ast.AST, lines: Set[int] | None = None) -> Iterator[ast.st
 
 
 def _imports(tree: ast.AST) -> dict[str, str]:
-    """Names that imports bind, and what each stands for ("" for something of the package itself)."""
+    """Return names that imports bind, and what each stands for ("" for something of the package itself)."""
     bound: dict[str, str] = {}
     for node in _statements(tree):
         if isinstance(node, ast.Import):
@@ -329,7 +329,7 @@ def _imports(tree: ast.AST) -> dict[str, str]:
 
 
 def _inside(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The statement and what belongs to it, without the statements of its body."""
+    """Yield the statement and what belongs to it, without the statements of its body."""
     waiting: list[ast.AST] = [statement]
     while waiting:
         node = waiting.pop()
@@ -338,7 +338,7 @@ def _inside(statement: ast.stmt) -> Iterator[ast.AST]:
 
 
 def _lines(node: ast.AST, statement: ast.stmt) -> range:
-    """Where a use stands. A method's is the whole method, since any line of it decides what it returns."""
+    """Return where a use stands. A method's is the whole method, since any line of it decides what it returns."""
     first = getattr(node, "lineno", statement.lineno)
     last = getattr(node, "end_lineno", None) or first
     if isinstance(node, ast.ClassDef):
@@ -347,7 +347,7 @@ def _lines(node: ast.AST, statement: ast.stmt) -> range:
 
 
 def _text_of(statement: ast.stmt) -> str:
-    """What tells a statement from others: without the statements of its body, but a method whole."""
+    """Return what tells a statement from others: without the statements of its body, but a method whole."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         return ast.dump(statement)
     parts = (ast.dump(node) for node in ast.iter_child_nodes(statement) if not isinstance(node, ast.stmt))
@@ -406,7 +406,7 @@ def _from_import(node: ast.ImportFrom, own: Collection[str]) -> Iterator[_Found]
 
 
 def _named(name: str) -> Iterator[_Found]:
-    """What a name says wherever it stands as an attribute."""
+    """Yield what a name says wherever it stands as an attribute."""
     if name in RISKY_ATTRIBUTES or (DUNDER.fullmatch(name) and name not in HARMLESS_DUNDERS):
         yield "attribute", name, True
     elif name in STRING_READERS or name in REACHING:
@@ -512,7 +512,7 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[_Found]:
 
 
 def _swallows(node: ast.Try) -> Iterator[_Found]:
-    """A generator that goes on after what is raised where it yields: as a context it hides failed assertions."""
+    """Yield hits of a generator that goes on after what is raised where it yields: as a context it hides failures."""
     for handler in node.handlers:
         named = ast.walk(handler.type) if handler.type else ()
         wide = handler.type is None or any(isinstance(part, ast.Name) and part.id in _WIDE for part in named)
@@ -521,7 +521,7 @@ def _swallows(node: ast.Try) -> Iterator[_Found]:
 
 
 def _weighs(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a method of two operands returns nothing but what depends on both, or a refusal."""
+    """Return whether a method of two operands returns nothing but what depends on both, or a refusal."""
     arguments = [*node.args.posonlyargs, *node.args.args]
     if len(arguments) != 2:
         return False

@@ -44,7 +44,7 @@ class SmithHarness:
 
     @classmethod
     def start(cls, python: Path) -> Self:
-        """Start it with an interpreter of envs/smith; UserError if it does not answer."""
+        """Start it with an interpreter of envs/smith. Raise UserError if it does not answer."""
         if not python.exists():
             raise UserError(f"SWE-smith's harness is not installed at {python}: run `{_REMEDY}`")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -79,7 +79,8 @@ class SmithHarness:
         self.process.wait()
 
     def plan(self, task: RolloutTask, image: Revisions, grade: Grade) -> TestPlan:
-        """How the harness would run the task's tests; UserError if it has no profile of the repository in Python.
+        """Return how the harness would run the task's tests. Raise UserError if it has no profile of the repository
+        in Python.
 
         Where the profile does not run pytest, the harness itself cannot narrow the suite: all tests decide.
         """
@@ -107,7 +108,7 @@ class SmithHarness:
         )
 
     def resolved(self, task: RolloutTask, plan: TestPlan, log: bytes) -> bool:
-        """What `swesmith.harness.grading.get_eval_report` says of a log."""
+        """Return what `swesmith.harness.grading.get_eval_report` says of a log."""
         answer = self._ask(
             {
                 "op": "report",

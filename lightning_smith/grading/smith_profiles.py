@@ -54,7 +54,7 @@ def _language(profile: Any) -> str:
 
 
 def _fail_to_pass_command(profile: Any, forms: tuple[str, ...]) -> str:
-    """The profile's command for two tests of one file, with placeholders for the file and for their names."""
+    """Return the profile's command for two tests of one file, with placeholders for the file and for their names."""
     tests = list(_MARKED if PYTEST_FORMS.issuperset(forms) else _MARKED_UNITTEST)
     instance = {"instance_id": f"{profile.repo_name}.x", "FAIL_TO_PASS": tests, "PASS_TO_PASS": []}
     command, _ = profile.get_test_cmd(instance, f2p_only=True)

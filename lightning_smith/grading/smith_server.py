@@ -26,7 +26,7 @@ from lightning_smith.grading.smith_profiles import SmithProfiles
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to one question, `error` where there is none."""
+    """Return the answer to one question, `error` where there is none."""
     try:
         if question["op"] == "plan":
             return _plan(question["instance"], question["fail_to_pass"])
@@ -38,7 +38,7 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plan(instance: dict[str, Any], fail_to_pass: bool) -> dict[str, Any]:
-    """How the harness would run an instance's tests: the profile's command, and the paths that it adds to it."""
+    """Return how the harness would run an instance's tests: the profile's command, and the paths that it adds to it."""
     profile = SmithProfiles().profile(instance["repo"], instance["image_name"])
     if profile.language != PYTHON:
         language = profile.language or "unknown"
@@ -57,7 +57,7 @@ def _plan(instance: dict[str, Any], fail_to_pass: bool) -> dict[str, Any]:
 
 
 def _report(instance: dict[str, Any], log: str, fail_to_pass: bool) -> dict[str, Any]:
-    """Whether the harness counts an instance as resolved by a log."""
+    """Return whether the harness counts an instance as resolved by a log."""
     prediction = {"instance_id": instance["instance_id"], "model_patch": "-", "model_name_or_path": "-"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "test_output.txt"

@@ -112,17 +112,19 @@ def read_unittest(log: bytes, known: Collection[str]) -> dict[str, str]:
 
 
 def plain_text(log: bytes) -> str:
-    """A log as text: without escapes, undecodable bytes as U+FFFD, CR LF as LF."""
+    """Return a log as text: without escapes, undecodable bytes as U+FFFD, CR LF as LF."""
     return _ESCAPE.sub("", log.decode("utf-8", "replace")).replace("\r\n", "\n")
 
 
 def grader_text(output: bytes) -> str:
-    """What tests printed, as the grader reads and keeps it: nothing in it looks like a mark of an eval script."""
+    """Return what tests printed, as the grader reads and keeps it: nothing in it looks like a mark of an eval
+    script.
+    """
     return plain_text(output).replace(_MARK, _MARK.replace(" ", "_")).replace("\r", " ")
 
 
 def split_log(text: str) -> tuple[list[str], list[str], list[str]]:
-    """Lines of a test run before its short summary, in it, and after it.
+    """Return lines of a test run before its short summary, in it, and after it.
 
     The summary is the last one; it ends at pytest's line of counts. A log without the summary's heading is
     summary from its first line on.
@@ -138,22 +140,24 @@ def split_log(text: str) -> tuple[list[str], list[str], list[str]]:
 
 
 def is_counts_line(line: str) -> bool:
-    """Whether this is pytest's last line, such as `== 1 failed, 2 passed in 0.05s ==`."""
+    """Return whether this is pytest's last line, such as `== 1 failed, 2 passed in 0.05s ==`."""
     return _COUNTS.fullmatch(line) is not None
 
 
 def has_unnamed_skips(text: str) -> bool:
-    """Whether the summary has skipped tests by their number and the place that skipped them, without their ids."""
+    """Return whether the summary has skipped tests by their number and the place that skipped them, without their
+    ids.
+    """
     return any(line.startswith("SKIPPED [") for line in split_log(text)[1])
 
 
 def failure_count(line: str) -> int:
-    """How many tests and subtests failed or had an error, as pytest's line of counts says."""
+    """Return how many tests and subtests failed or had an error, as pytest's line of counts says."""
     return sum(int(match[1]) for match in _FAILURES.finditer(line))
 
 
 def _failed_subtests(lines: Iterable[str], limit: int, known: Collection[str]) -> Iterator[str]:
-    """Ids of tests of which a subtest failed; all `known` ones if a line does not say which test it is about.
+    """Yield ids of tests of which a subtest failed; all `known` ones if a line does not say which test it is about.
 
     Messages and parameters come from the tests and from what these call, and may hold anything, also line ends.
     """
@@ -179,12 +183,12 @@ def _failed_subtests(lines: Iterable[str], limit: int, known: Collection[str]) -
 
 
 def _begins(text: str, start: int, test: str) -> bool:
-    """Whether an id stands at a place of a text, as whole words."""
+    """Return whether an id stands at a place of a text, as whole words."""
     return text.startswith(test, start) and text[start + len(test) :][:1] in ("", " ")
 
 
 def _starts(text: str) -> Iterator[str]:
-    """A text without its last words, the longest first."""
+    """Yield a text without its last words, the longest first."""
     yield text
     while text:
         text = text.rpartition(" ")[0]
@@ -192,7 +196,7 @@ def _starts(text: str) -> Iterator[str]:
 
 
 def _listed(lines: Iterable[str], ids: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Ids and statuses of summary lines."""
+    """Yield ids and statuses of summary lines."""
     for line in lines:
         match = _SUMMARY_LINE.fullmatch(line)
         if match is None:
@@ -205,7 +209,7 @@ def _listed(lines: Iterable[str], ids: Collection[str]) -> Iterator[tuple[str, s
 
 
 def _without_reason(rest: str, ids: Collection[str]) -> str:
-    """The id at the start of `id - reason`."""
+    """Return the id at the start of `id - reason`."""
     ends = [match.start() for match in re.finditer(" - ", rest)] + [len(rest)]
     for wanted in (lambda test: test in ids, _looks_whole):
         for end in ends:
@@ -215,13 +219,13 @@ def _without_reason(rest: str, ids: Collection[str]) -> str:
 
 
 def _looks_whole(test: str) -> bool:
-    """Whether an id is not cut off: its parameters are closed, and there is no blank outside of them."""
+    """Return whether an id is not cut off: its parameters are closed, and there is no blank outside of them."""
     name = test.partition("::")[2]
     return name.endswith("]") if "[" in name else " " not in name
 
 
 def _verbose(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Ids and statuses of verbose lines."""
+    """Yield ids and statuses of verbose lines."""
     for line in lines:
         if "::" not in line or _SUMMARY_LINE.fullmatch(line):
             continue

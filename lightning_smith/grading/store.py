@@ -80,7 +80,7 @@ class RunStore(Protocol):
     """Gives the test run of a key."""
 
     def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
-        """What `make` returns, or returned when the same key was asked for before."""
+        """Return what `make` returns, or returned when the same key was asked for before."""
         ...
 
 
@@ -103,7 +103,7 @@ class GradeStore:
         self._folder, self._slots = folder, slots
 
     def run(self, key: str, make: Callable[[], TestRun]) -> TestRun:
-        """The stored run of `key` (hexadecimal), else what `make` returns, which is stored."""
+        """Return the stored run of `key` (hexadecimal), else what `make` returns, which is stored."""
         if (found := self.get(key)) is not None:
             return found
         with _locked(self._folder / "locks" / key[:_LOCKS]):
@@ -115,7 +115,7 @@ class GradeStore:
             return made
 
     def get(self, key: str) -> TestRun | None:
-        """The stored run, or None."""
+        """Return the stored run, or None."""
         try:
             head, _, log = self._path(key).read_bytes().partition(b"\n")
         except FileNotFoundError:

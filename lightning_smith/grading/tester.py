@@ -141,7 +141,7 @@ class Tester:
         )
 
     def scan(self, diff: bytes) -> tuple[str, ...]:
-        """What the scan finds in a patch, in the files of it that the grader takes."""
+        """Return what the scan finds in a patch, in the files of it that the grader takes."""
         protection = Protection(self.plan.test_files, (), ())
         hits = scan_patch(
             diff,
@@ -161,7 +161,7 @@ class Tester:
     def sources(self) -> dict[str, bytes]:
         """The test files as they are, and the modules beside them in folders of tests, which can hold what they assert.
 
-        GraderError if a test file is absent.
+        Raise GraderError if a test file is absent.
         """
         files = self.plan.test_files
         folders = {posixpath.dirname(path) for path in files}
@@ -178,7 +178,7 @@ class Tester:
         return {path: content for path, content in found.items() if content is not None}
 
     def altered(self, variant: Variant) -> AlteredFiles:
-        """The test files with the alterations of a variant."""
+        """Return the test files with the alterations of a variant."""
         if variant not in self._altered:
             only = None if variant.others else self._deciding
             # Tests that code makes as it runs, of tables or files of examples, assert in functions that are none.
@@ -223,9 +223,10 @@ class Tester:
         return self._reference(run, f"altered tests (variant {variant.number})")
 
     def right_values(self, store: RunStore, number: int) -> tuple[bytes, str]:
-        """The log of a run in which right code reports its values, and the mark of its reports; `number` tells runs.
+        """Return the log of a run in which right code reports its values, and the mark of its reports; `number` tells
+        runs.
 
-        GraderError if its tests do not end, or none has a result.
+        Raise GraderError if its tests do not end, or none has a result.
         """
         key = hash_json({"values": [number, self.right_key(Variant(0, others=False))]})
         nonce = f"n{key[:15]}"
@@ -242,16 +243,16 @@ class Tester:
         return run
 
     def altered_run(self, revision: str, diff: bytes, variant: Variant) -> TestRun:
-        """The tests with the alterations of a variant."""
+        """Return the tests with the alterations of a variant."""
         return self.test(revision, diff, self.altered(variant).contents, variant.number)
 
     def values_of(self, revision: str, diff: bytes, nonce: str) -> TestRun:
-        """A run in which the tests that decide report values, in lines that start with `nonce`."""
+        """Return a run in which the tests that decide report values, in lines that start with `nonce`."""
         contents = {path: each.content for path, each in self.valued(nonce).items()}
         return self.test(revision, diff, contents, opening=f"exec {DESCRIPTOR}>&1; ")
 
     def valued(self, nonce: str) -> dict[str, Valued]:
-        """Those of the test files, without their expectations, that have values to report."""
+        """Return those of the test files, without their expectations, that have values to report."""
         found = {
             path: without_expectations(source, path, nonce, self._deciding)
             for path, source in self.sources.items()
@@ -347,12 +348,12 @@ class Tester:
 
 
 def _is_helper(name: str) -> bool:
-    """Whether a file in a folder of tests is a module that others import."""
+    """Return whether a file in a folder of tests is a module that others import."""
     return name.endswith(".py") and not name.startswith("test_") and not name.endswith("_test.py")
 
 
 def _base(task: RolloutTask, image: Revisions) -> str:
-    """The revision that has the bug and the tests."""
+    """Return the revision that has the bug and the tests."""
     if not task.fail_to_pass:
         raise GraderError(
             f"{task.instance_id} has no FAIL_TO_PASS test: nothing could tell whether it is solved; the funnel drops "

@@ -90,11 +90,11 @@ class Rooms(Protocol):
         ...
 
     def image_digest(self, task: RolloutTask) -> str:
-        """Digest of the task's image; UserError if there is none."""
+        """Digest of the task's image. Raise UserError if there is none."""
         ...
 
     def workspace(self, task: RolloutTask) -> AbstractContextManager[Workspace]:
-        """A workspace of its own at the task's branch."""
+        """Return a workspace of its own at the task's branch."""
         ...
 
     def test(self, task: RolloutTask, diff: bytes) -> TestRun:
@@ -163,7 +163,7 @@ class TaskRooms:
 
 
 def buggy_tasks(shards: Iterable[Path], wanted: set[str]) -> Iterator[BuggyTask]:
-    """The wanted tasks of a release, a batch of rows in memory at a time."""
+    """Yield the wanted tasks of a release, a batch of rows in memory at a time."""
     from lightning_smith.release.columns import SCHEMA, iter_batches
 
     columns = [name for name in SCHEMA.names if name != "problem_statement"]
@@ -173,7 +173,9 @@ def buggy_tasks(shards: Iterable[Path], wanted: set[str]) -> Iterator[BuggyTask]
 
 
 def buggy_rows(paths: Iterable[Path], key: str) -> Iterator[BuggyTask]:
-    """The tasks of an image that have FAIL_TO_PASS tests, of JSON lines; UserError for a row without a patch."""
+    """Yield the tasks of an image that have FAIL_TO_PASS tests, of JSON lines. Raise UserError for a row without a
+    patch.
+    """
     for path in paths:
         for number, row in enumerate(read_jsonl(path), start=1):
             where = f"{path} row {number}"
@@ -210,7 +212,7 @@ def validate(
 
     `tasks` gives the tasks anew at each call, `total` is their number. All tasks are run once before any is run
     again, so that a fault that comes and goes with the hour shows. A run without a verdict is repeated up to
-    `retries` times. Raises UserError as soon as more than `max_invalid_fraction` of all runs have none, and for a
+    `retries` times. Raise UserError as soon as more than `max_invalid_fraction` of all runs have none, and for a
     task whose image is absent.
     """
     planned = total * runs * len(Patch)
@@ -250,7 +252,7 @@ def _todo(
     records: list[ValidationRecord],
     progress: Progress,
 ) -> Iterator[_Item]:
-    """What the log lacks; what it has goes to `records`."""
+    """Yield what the log lacks; what it has goes to `records`."""
     for run in range(runs):
         for buggy in tasks():
             inputs = _inputs(buggy, rooms)
@@ -278,7 +280,7 @@ def _bounded[T, R](
 
 
 def _logged(log: ValidationLog, retries: int, item: _Item) -> ValidationRecord:
-    """A record with a verdict if one of the tries gives any; in the log even if the stage is being stopped."""
+    """Return a record with a verdict if one of the tries gives any; in the log even if the stage is being stopped."""
     record = validate_once(*item)
     for _ in range(retries):
         if record.valid:
@@ -331,7 +333,7 @@ def validate_once(buggy: BuggyTask, patch: Patch, run: int, rooms: Rooms) -> Val
 
 
 def _take_diff(buggy: BuggyTask, patch: Patch, rooms: Rooms) -> tuple[bytes, str | None]:
-    """The diff that the patch leaves, or why there is none. UserError if the workspace fails."""
+    """Return the diff that the patch leaves, or why there is none. UserError if the workspace fails."""
     with rooms.workspace(buggy.task) as workspace:
         if patch is Patch.GOLD:
             observation = workspace.execute(reverse_command(buggy.bug), _REVERSE_TIMEOUT_S)
@@ -386,7 +388,7 @@ def validation_rooms(
 
     `grade` says which of a task's tests decide, as `agent.grade` of the configuration.
 
-    Raises UserError for a kind of workspace that this version does not have, or that cannot be had here.
+    Raise UserError for a kind of workspace that this version does not have, or that cannot be had here.
     """
     room, plans = open_room(workspace, images), open_plans(tests)
     return TaskRooms(room, plans, timeout_s=timeout_s, scratch=scratch, grade=Grade(grade))

@@ -161,7 +161,7 @@ class Valued:
 
 
 def without_expectations(source: bytes, path: str, nonce: str, only: Collection[str]) -> Valued | None:
-    """The test file with the functions named in `only` reporting what they compare; None if none does.
+    """Return the test file with the functions named in `only` reporting what they compare; None if none does.
 
     So do the functions that are no tests: what they assert, they do for others. `nonce` is a word that marks the
     reports.
@@ -221,7 +221,8 @@ def _named_contexts(tree: ast.Module) -> dict[str, frozenset[str]]:
 
 
 def _compared(node: ast.stmt) -> tuple[tuple[ast.expr, ...], Site] | None:
-    """What a statement asserts to be equal to a literal, or to be in something, or else both sides of an equality; and
+    """Return what a statement asserts to be equal to a literal, or to be in something, or else both sides of an
+    equality; and
     what is expected of it."""
     if (
         isinstance(node, ast.Assert)
@@ -241,7 +242,7 @@ def _compared(node: ast.stmt) -> tuple[tuple[ast.expr, ...], Site] | None:
 
 
 def read_values(log: bytes, nonce: str) -> dict[str, list[Reported]]:
-    """Values reported in a log, by their sites."""
+    """Return values reported in a log, by their sites."""
     found: defaultdict[str, list[Reported]] = defaultdict(list)
     mark = f"{nonce} ".encode()
     for line in log.split(b"\n"):
@@ -259,7 +260,7 @@ def read_values(log: bytes, nonce: str) -> dict[str, list[Reported]]:
 
 
 def _value(said: Sequence[Any]) -> Any:
-    """The value of a report. ValueError, TypeError or KeyError if it is none."""
+    """Return the value of a report. ValueError, TypeError or KeyError if it is none."""
     kind, content = said
     match kind:
         case "constant":

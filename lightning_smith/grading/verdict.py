@@ -57,7 +57,7 @@ def decide(task: RolloutTask, run: TestRun) -> Outcome:
 
 
 def disagreement(task: RolloutTask, run: TestRun) -> str | None:
-    """What the grader and SWE-smith's harness make of one log, if that is not the same."""
+    """Return what the grader and SWE-smith's harness make of one log, if that is not the same."""
     solved = claims_all(task, run)
     if run.harness_resolved is None or run.harness_resolved is solved:
         return None
@@ -76,7 +76,7 @@ def statuses_of(task: RolloutTask, run: TestRun) -> dict[str, str]:
 
 
 def claims_all(task: RolloutTask, run: TestRun) -> bool:
-    """Whether the run, taken by itself, solves the task."""
+    """Return whether the run, taken by itself, solves the task."""
     return decide(task, replace(run, harness_resolved=None)) is Outcome.SOLVED
 
 

@@ -53,7 +53,7 @@ class Node:
         return found
 
     def has(self, digest: str, image_id: str) -> bool:
-        """Whether the image of a digest is the one of an id: its manifest's configuration, or itself."""
+        """Return whether the image of a digest is the one of an id: its manifest's configuration, or itself."""
         if digest == image_id:
             return True
         about = self._content(digest)
@@ -71,7 +71,7 @@ class Node:
     def run(
         self, *arguments: str, archive: Iterable[bytes] | None = None, timeout_s: float = _ANSWER_S
     ) -> bytes:
-        """What `ctr` prints; it reads `archive`, if given, and is ended after `timeout_s`."""
+        """Return what `ctr` prints; it reads `archive`, if given, and is ended after `timeout_s`."""
         with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(
@@ -137,7 +137,7 @@ def import_images(
 ) -> Imported:
     """Make a node have every image under both its tags, fetching only what it lacks; one that fails stops no other.
 
-    UserError if the node does not answer. `report` gets a sentence for each image that was imported.
+    Raise UserError if the node does not answer. `report` gets a sentence for each image that was imported.
     """
     present = node.images()
     rows: list[tuple[str, ...]] = []
@@ -164,7 +164,7 @@ def import_images(
 
 
 def reference(tag: str) -> str:
-    """A tag as containerd calls it: with its host, Docker Hub's included."""
+    """Return a tag as containerd calls it: with its host, Docker Hub's included."""
     ref = ImageRef.parse(tag)
     if ref.host is not None:
         return tag

@@ -103,7 +103,9 @@ class Daemon(Closing):
             return InsecureHosts(self.api.info())
 
     def image(self, image_name: str) -> FoundImage:
-        """The image of a name, or of a key alone (`names.spellings`); DockerError with the command that pulls it."""
+        """Return the image of a name, or of a key alone (`names.spellings`). Raise DockerError with the command that
+        pulls it.
+        """
         candidates = spellings(image_name)
         for name in candidates:
             with self.asked(f"inspect the image {name}"):
@@ -147,7 +149,7 @@ class Daemon(Closing):
         return list(left.values())
 
     def left(self) -> dict[str, str]:
-        """Names by id of the containers that processes of this machine left that have ended.
+        """Return names by id of the containers that processes of this machine left that have ended.
 
         Only containers with our label are looked at, and of these only the ones of dead processes of this host.
         """
@@ -185,7 +187,7 @@ def _found(name: str, about: dict[str, Any]) -> FoundImage:
 
 
 def connect(timeout_s: int = ANSWER_TIMEOUT_S) -> Daemon:
-    """The daemon that DOCKER_HOST names, else the one of this machine; DockerError if none answers."""
+    """Return the daemon that DOCKER_HOST names, else the one of this machine. Raise DockerError if none answers."""
     host = os.environ.get("DOCKER_HOST") or _DEFAULT_HOST
     daemon = Daemon(host, timeout_s)
     try:

@@ -82,7 +82,9 @@ class DockerImage(Revisions):
 
 
 def told_command(image: FoundImage) -> tuple[str, ...]:
-    """The test command that an image's maker wrote into its configuration, where nothing that runs in it can reach."""
+    """Return the test command that an image's maker wrote into its configuration, where nothing that runs in it can
+    reach.
+    """
     return tuple(json.loads(image.labels.get(TEST_COMMAND_LABEL, "[]")))
 
 

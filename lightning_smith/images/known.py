@@ -28,7 +28,7 @@ class KnownImage:
 
 
 def read_known(path: Path) -> Mapping[str, KnownImage]:
-    """Rows by image key; UserError names file and line of a malformed one. An absent file knows nothing."""
+    """Return rows by image key; UserError names file and line of a malformed one. An absent file knows nothing."""
     known: dict[str, KnownImage] = {}
     if not path.exists():
         return known

@@ -82,7 +82,7 @@ def build_layer(folder: Path, *, python: str, project: Path, family: str = "glib
     """Build the layer below `folder`, or find it built from the same inputs.
 
     `python` is a version for uv (`3.12.15`) or the path of an interpreter; `project` is a locked uv project.
-    UserError where uv, the package index or the interpreter fails.
+    Raise UserError where uv, the package index or the interpreter fails.
     """
     folder.mkdir(parents=True, exist_ok=True)
     sources = harness_files()
@@ -118,12 +118,12 @@ def _known(record: Path, inputs: str) -> AgentLayer | None:
 
 
 def harness_sha256() -> str:
-    """Hexadecimal sha256 of names and content of the harness's files."""
+    """Return the hexadecimal sha256 of names and content of the harness's files."""
     return hash_json({name: hashlib.sha256(data).hexdigest() for name, data in harness_files().items()})
 
 
 def harness_files() -> dict[str, bytes]:
-    """Files of this package that `IN_IMAGES` needs, by their path from site-packages."""
+    """Return files of this package that `IN_IMAGES` needs, by their path from site-packages."""
     package = Path(lightning_smith.__file__).parent
     files: dict[str, bytes] = {}
     wanted = list(IN_IMAGES)
@@ -156,7 +156,7 @@ def _imports(source: bytes, package: str) -> list[str]:
 
 
 def _interpreter(python: str, family: str, folder: Path) -> Path:
-    """The interpreter to copy; uv fetches it if `python` is a version."""
+    """Return the interpreter to copy; uv fetches it if `python` is a version."""
     if not _VERSION.fullmatch(python):
         path = Path(python).expanduser()
         if not path.is_file():

@@ -46,7 +46,7 @@ _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK)
 
 
 def tags(image_name: str, layer: AgentLayer) -> tuple[str, str]:
-    """The tag that everything asks for, and the one that never names other content.
+    """Return the tag that everything asks for, and the one that never names other content.
 
     Those of `acme/x:v1` are `acme/x:openai-v1` and `acme/x:openai-v1-<layer>`: `acme/x:openai` is another image's.
     """
@@ -175,7 +175,7 @@ def _inspect(daemon: Daemon, image: str) -> dict[str, Any]:
 
 
 def stored_by_containerd(daemon: Daemon) -> bool:
-    """Whether the daemon keeps its images in containerd, the default of Docker Engine 29."""
+    """Return whether the daemon keeps its images in containerd, the default of Docker Engine 29."""
     with daemon.asked("describe itself"):
         return any(_CONTAINERD in map(str, row) for row in daemon.api.info().get("DriverStatus") or ())
 

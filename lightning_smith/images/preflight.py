@@ -88,7 +88,7 @@ def plan_pulls(
 
 
 def check_daemon(daemon: Daemon) -> dict[str, Any]:
-    """What the daemon says of itself; UserError if it is too old or stores every image whole."""
+    """Return what the daemon says of itself. Raise UserError if it is too old or stores every image whole."""
     with daemon.asked("describe itself"):
         version, info = daemon.api.version(), daemon.api.info()
     api = tuple(int(part) for part in version["ApiVersion"].split("."))
@@ -106,7 +106,7 @@ def check_daemon(daemon: Daemon) -> dict[str, Any]:
 
 
 def check_space(daemon: Daemon, plan: Plan, root: Path) -> str:
-    """What is free where the daemon keeps images, as a clause; UserError if the plan does not fit.
+    """Return what is free where the daemon keeps images, as a clause. Raise UserError if the plan does not fit.
 
     A number of images that would fit is not said to do: training needs them all.
     """
@@ -136,6 +136,6 @@ def write_plan(path: Path, plan: Plan, daemon: Mapping[str, Any]) -> None:
 
 
 def read_planned(path: Path) -> dict[str, RemoteImage]:
-    """Images of a plan by key."""
+    """Return images of a plan by key."""
     rows: Iterable[tuple[str, dict[str, Any]]] = read_json(path)["missing"].items()
     return {key: RemoteImage(**{**row, "layers": tuple(map(tuple, row["layers"]))}) for key, row in rows}

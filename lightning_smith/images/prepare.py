@@ -41,11 +41,13 @@ class Certifier(Protocol):
     """Who tests that an image grades its tasks as their data set says; usable from several threads."""
 
     def wanted(self, image_name: str) -> int:
-        """How many tasks of an image are to be graded."""
+        """Return how many tasks of an image are to be graded."""
         ...
 
     def certify(self, image: FoundImage, branches: Set[str]) -> list[dict[str, Any]]:
-        """What became of each task; UserError if that is not what it should be. `branches` are the image's tasks."""
+        """Return what became of each task. Raise UserError if that is not what it should be. `branches` are the
+        image's tasks.
+        """
         ...
 
 
@@ -69,7 +71,7 @@ class Preparation:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(self, image_name: str, *, force: bool = False) -> Manifest:
-        """The image's manifest, new or as it was; UserError says why there is none."""
+        """Return the image's manifest, new or as it was; UserError says why there is none."""
         path = self.out / f"{image_key(image_name)}.json"
         pulled = self.puller.pull(image_name)
         base = pulled.found
@@ -130,7 +132,7 @@ class Preparation:
         return write_manifest(path, manifest)
 
     def known(self, path: Path, base: FoundImage, layer: AgentLayer) -> Manifest | None:
-        """The manifest at `path`, if it is of this base and layer and the daemon still has its image."""
+        """Return the manifest at `path`, if it is of this base and layer and the daemon still has its image."""
         if not path.is_file():
             return None
         with contextlib.suppress(UserError, KeyError, TypeError):
@@ -156,7 +158,7 @@ class Preparation:
         return all(image_at(self.daemon, tag) == image["id"] for tag in image["tags"])
 
     def _layer(self, base: FoundImage) -> tuple[AgentLayer, str]:
-        """The layer that runs in an image, and the volume that has it."""
+        """Return the layer that runs in an image, and the volume that has it."""
         family = "musl" if _has_file(self.daemon, base, _MUSL) else "glibc"
         with self._lock:
             if family not in self._layers:
@@ -224,7 +226,7 @@ def prepare_all(
 
 
 def read_manifest(path: Path) -> Manifest:
-    """A manifest; UserError if the file is none."""
+    """Return a manifest. Raise UserError if the file is none."""
     manifest = read_json(path)
     try:
         parts = [manifest[part] for part in ("base", "layer", "image")]
@@ -256,7 +258,9 @@ def table(manifests: Iterable[Manifest]) -> str:
 
 
 def known_rows(manifests: Iterable[Manifest]) -> str:
-    """Rows for the table of required digests (`known.COLUMNS`), of images that were pulled by these manifests."""
+    """Return rows for the table of required digests (`known.COLUMNS`), of images that were pulled by these
+    manifests.
+    """
     rows = sorted(
         (image_key(m["image_name"]), m["base"]["digest"], m["base"]["compressed_bytes"], m["base"]["bytes"])
         for m in manifests

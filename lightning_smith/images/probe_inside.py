@@ -64,7 +64,7 @@ def environment() -> dict[str, dict[str, object]]:
 
 
 def of_others(user: str, tracked: set[str]) -> tuple[str, int] | None:
-    """The first folder or tracked file of the repository that is not of the image's user, and its owner."""
+    """Return the first folder or tracked file of the repository that is not of the image's user, and its owner."""
     name = user.partition(":")[0] or "0"
     own = int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid
     for folder, _, names in os.walk(TREE):

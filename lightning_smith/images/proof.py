@@ -45,7 +45,7 @@ class Probe:
 
 
 def fingerprint(daemon: Daemon, base: FoundImage, volume: str) -> Environment:
-    """The environment of an image that need not have /opt/agent; `volume` is `agent_volume`'s."""
+    """Return the environment of an image that need not have /opt/agent; `volume` is `agent_volume`'s."""
     binds = {volume: {"bind": PREFIX, "mode": "ro"}}
     return _run(daemon, base, {"checks": False}, binds)["environment"]
 

@@ -68,7 +68,7 @@ def find_made(
     bases: Bases = Bases.NONE,
     leftovers: bool = False,
 ) -> Made:
-    """What the manifests name. With `leftovers`, also images of ours that none of them names.
+    """Return what the manifests name. With `leftovers`, also images of ours that none of them names.
 
     Such are of an earlier layer, did not stand their proof, or belong to the manifests of another folder.
     """
@@ -236,7 +236,7 @@ def _freed_bytes(daemon: Daemon, rows: Mapping[str, Mapping[str, Any]], gone: It
 
 
 def _layers(daemon: Daemon, rows: Mapping[str, Mapping[str, Any]], image: str) -> Sequence[tuple[str, int]]:
-    """A key and the bytes of each layer that holds any: two images share those whose keys are equal.
+    """Return a key and the bytes of each layer that holds any: two images share those whose keys are equal.
 
     The daemon says no sizes of layers but in an image's history; layers are shared with all that lies below them.
     """

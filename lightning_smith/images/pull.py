@@ -132,7 +132,7 @@ class Puller:
         self.planned = planned or {}
 
     def present(self, image_name: str) -> FoundImage | None:
-        """The image, if the daemon has it under this name or another spelling, with the required digest."""
+        """Return the image, if the daemon has it under this name or another spelling, with the required digest."""
         for name in dict.fromkeys((image_name, any_spelling(image_name))):
             try:
                 found = self._daemon.image(name)
@@ -168,14 +168,14 @@ class Puller:
         return remote, self._fetch(image_name, remote)
 
     def describe(self, image_name: str) -> RemoteImage | None:
-        """What the registry says of an image that the daemon lacks; None for one that it has."""
+        """Return what the registry says of an image that the daemon lacks; None for one that it has."""
         if self.present(image_name):
             return None
         planned = self.planned.get(image_key(image_name))
         return planned or self.retries.run(image_name, lambda _: self._find(image_name))
 
     def _find(self, image_name: str) -> RemoteImage:
-        """The first of an image's sources that a registry has, with the required digest."""
+        """Return the first of an image's sources that a registry has, with the required digest."""
         candidates = self._candidates(image_name)
         known = self._known.get(image_key(image_name))
         refusal: AbsentError | None = None
@@ -203,7 +203,7 @@ class Puller:
         raise refusal
 
     def _candidates(self, image_name: str) -> list[str]:
-        """Where an image may be: every name at the mirror, then at the names' own registries."""
+        """Return where an image may be: every name at the mirror, then at the names' own registries."""
         names = sources(image_name, self._settings.organisations)
         return list(dict.fromkeys([*(through_mirror(name, self._settings.mirror) for name in names), *names]))
 
@@ -289,7 +289,7 @@ def _count(layers: dict[str, int], event: Mapping[str, Any]) -> None:
 
 
 def _pull_error(image_name: str, remote: RemoteImage, text: str) -> UserError:
-    """What the daemon says of a failed pull, sorted by whether another try can help."""
+    """Return what the daemon says of a failed pull, sorted by whether another try can help."""
     sentence = f"Docker failed to pull {image_name} from {remote.repository}: {text}"
     lower = text.lower()
     if refusal := distrust(ImageRef.parse(remote.repository).host or HUB, text):

@@ -17,7 +17,7 @@ from lightning_smith.repositories.names import ImageRef
 class Pusher:
     """Pushes images below one prefix (`host[:port][/path]`); usable from several threads.
 
-    Raises RegistryError or TrustError if the registry cannot be reached, before there is anything to push.
+    Raise RegistryError or TrustError if the registry cannot be reached, before there is anything to push.
     """
 
     def __init__(self, daemon: Daemon, registries: Registries, prefix: str, retries: Retries) -> None:
@@ -26,7 +26,9 @@ class Pusher:
         retries.run(self._prefix, lambda _: registries.reach(f"{self._prefix}/x"))
 
     def repository(self, image_name: str) -> str:
-        """Where an image goes: the prefix and its own path, in which another host than Docker Hub is a folder."""
+        """Return where an image goes: the prefix and its own path, in which another host than Docker Hub is a
+        folder.
+        """
         ref = ImageRef.parse(image_name)
         host, path = ref.host or HUB, ref.repository.removeprefix(f"{ref.host}/")
         folder = "" if host == HUB else f"{host.lower().replace(':', '-')}/"

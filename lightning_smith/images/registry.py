@@ -90,7 +90,7 @@ class RemoteImage:
 
 
 def through_mirror(name: str, mirror: str | None) -> str:
-    """The name of Docker Hub's image `name` at a mirror (`host[:port][/prefix]`); other hosts' stay."""
+    """Return the name of Docker Hub's image `name` at a mirror (`host[:port][/prefix]`); other hosts' stay."""
     if mirror is None or ImageRef.parse(name).host not in (None, HUB):
         return name
     return f"{mirror.rstrip('/')}/{name.removeprefix(HUB + '/')}"
@@ -211,7 +211,7 @@ class Registries:
             ) from None
 
     def _authorize(self, ref: ImageRef, challenge: str) -> str | None:
-        """The header Authorization that answers a challenge; None where the user has no credentials for it."""
+        """Return the header Authorization that answers a challenge; None where the user has no credentials for it."""
         credentials = self.credentials(ref.repository)
         login = _basic(credentials)
         scheme, _, rest = challenge.partition(" ")
@@ -301,7 +301,7 @@ def _refusal(ref: ImageRef, answer: httpx.Response) -> RegistryError:
 
 
 def _retry_after_s(text: str | None) -> float | None:
-    """Seconds of a header Retry-After, given as seconds or as a date (RFC 9110, 10.2.3)."""
+    """Return seconds of a header Retry-After, given as seconds or as a date (RFC 9110, 10.2.3)."""
     if not text:
         return None
     if text.strip().isdigit():

@@ -58,7 +58,7 @@ class ImageStates:
 
 
 def _tagged() -> dict[str, str] | None:
-    """Ids by tag of all images of the daemon, in one question; None if none answers."""
+    """Return ids by tag of all images of the daemon, in one question; None if none answers."""
     from lightning_smith.images.daemon import connect  # slow to import, and most plans need no daemon
 
     try:
@@ -69,7 +69,7 @@ def _tagged() -> dict[str, str] | None:
 
 
 def failures_text(folder: Path) -> str:
-    """What `prepare_image` left in `folder` of images that failed; empty if nothing did."""
+    """Return what `prepare_image` left in `folder` of images that failed; empty if nothing did."""
     reasons = {path.stem: path.read_text().strip() for path in sorted(folder.glob("*.txt"))}
     if not reasons:
         return ""

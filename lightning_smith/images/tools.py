@@ -57,7 +57,7 @@ def tools(sources: ImageSources, images: int, plan: Path | None = None) -> Itera
 
 
 def preparation(stage: ImageStage, tools: Tools, out: Path, certifier: Certifier | None) -> Preparation:
-    """What prepares one image after another."""
+    """Return what prepares one image after another."""
     registry = stage.push_to
     pusher = Pusher(tools.daemon, tools.registries, registry, tools.puller.retries) if registry else None
     layer_of = partial(_layer, stage.agent, stage.agent_python)

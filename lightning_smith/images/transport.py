@@ -46,7 +46,7 @@ class Transport:
         self._client.close()
 
     def get(self, host: str, path: str, headers: Mapping[str, str]) -> httpx.Response:
-        """The answer of a registry, redirects followed."""
+        """Return the answer of a registry, redirects followed."""
         if (scheme := self._scheme(host)) is not None:
             return self._follow(f"{scheme}://{host}{path}", headers)
         try:
@@ -59,7 +59,7 @@ class Transport:
         return answer
 
     def token(self, url: str, **question: Any) -> httpx.Response:
-        """The answer of the service that gives tokens for a registry; `question` as for httpx's `request`."""
+        """Return the answer of the service that gives tokens for a registry; `question` as for httpx's `request`."""
         host = httpx.URL(url).netloc.decode()
         self._refuse_plain(url, host)
         return self._of(host).request("POST" if "data" in question else "GET", url, **question)
@@ -96,7 +96,9 @@ class Transport:
 
 
 def distrust(host: str, text: str) -> TrustError | None:
-    """The sentence for a text of the daemon that says that it cannot trust a registry; None for any other text."""
+    """Return the sentence for a text of the daemon that says that it cannot trust a registry; None for any other
+    text.
+    """
     if _NO_TLS.search(text):
         return TrustError(
             f"the registry {host} speaks HTTP, and the Docker daemon asks it over HTTPS: {_list_it(host)}"
@@ -110,7 +112,7 @@ def distrust(host: str, text: str) -> TrustError | None:
 
 
 def _distrust(host: str, error: BaseException) -> TrustError | None:
-    """The sentence for an error of TLS that another try would meet again; None for any other error."""
+    """Return the sentence for an error of TLS that another try would meet again; None for any other error."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLError):
         cause = cause.__cause__ or cause.__context__

@@ -179,7 +179,7 @@ class Builder:
 
 
 def _below(root: Path, name: str) -> Path:
-    """A place below `root`, whose folder is made."""
+    """Return a place below `root`, whose folder is made."""
     path = root / name.lstrip("/")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

@@ -70,7 +70,7 @@ class ImageRecipe:
 def build_image(folder: Path, recipe: ImageRecipe, testbed_python: Path) -> None:
     """Build the image at `folder`, replacing what is there; a run that is killed leaves nothing that counts.
 
-    Raises UserError for a wrong sdist, for a branch that edits or removes a file which the sdist lacks, and
+    Raise UserError for a wrong sdist, for a branch that edits or removes a file which the sdist lacks, and
     if the testbed's interpreter does not run.
     """
     files = read_sdist(recipe.sdist, recipe.sdist_sha256)

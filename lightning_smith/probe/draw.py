@@ -19,7 +19,7 @@ class Draw(StrEnum):
 
 
 def seeded_order(names: Iterable[str], seed: int, draw: Draw) -> list[str]:
-    """Names in a random order that depends on `seed`, on the draw and on each name alone.
+    """Return names in a random order that depends on `seed`, on the draw and on each name alone.
 
     A longer draw extends a shorter one, and a name that is added or removed moves no other, so that raising a
     count in the configuration repeats no rollout.

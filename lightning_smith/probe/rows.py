@@ -12,7 +12,7 @@ from lightning_smith.release.columns import iter_batches, read_tasks
 
 
 def read_ids(path: Path) -> list[str]:
-    """Instance ids in the order of the file; raises UserError for one that is there twice."""
+    """Instance ids in the order of the file. Raise UserError for one that is there twice."""
     if path.suffix == ".parquet":
         batches = iter_batches([path], ["instance_id"])
         return [instance_id for batch in batches for instance_id in batch.column(0).to_pylist()]
@@ -20,7 +20,7 @@ def read_ids(path: Path) -> list[str]:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Whole rows, one at a time; raises UserError for an instance that is there twice."""
+    """Yield whole rows, one at a time. Raise UserError for an instance that is there twice."""
     if path.suffix == ".parquet":
         yield from (task.to_row() for task in read_tasks([path]))
         return
@@ -36,7 +36,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def select_rows(path: Path, wanted: list[str]) -> list[dict[str, Any]]:
-    """The rows of `wanted`, in that order; raises UserError if one is absent."""
+    """Return the rows of `wanted`, in that order. Raise UserError if one is absent."""
     names = set(wanted)
     rows = {row["instance_id"]: row for row in read_rows(path) if row["instance_id"] in names}
     if missing := [name for name in wanted if name not in rows]:

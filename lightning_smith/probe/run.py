@@ -62,7 +62,7 @@ class ProbeSettings:
 def draw_tasks(instance_ids: Sequence[str], count: int | None, seed: int) -> list[str]:
     """`count` instances (None: all) in a seeded order; a higher count only adds to a lower one.
 
-    Raises UserError if there are fewer.
+    Raise UserError if there are fewer.
     """
     if count is not None and count > len(instance_ids):
         raise UserError(f"{count} tasks are to be probed, but there are {len(instance_ids)} candidates")
@@ -70,7 +70,7 @@ def draw_tasks(instance_ids: Sequence[str], count: int | None, seed: int) -> lis
 
 
 def probe_requests(tasks: Sequence[str], samples: int, seed: int, timeout_s: int) -> list[RolloutRequest]:
-    """All rollouts of a probe, sample by sample, so that a killed run has seen as many tasks as possible.
+    """Return all rollouts of a probe, sample by sample, so that a killed run has seen as many tasks as possible.
 
     The gateway's train mode gives the probe its temperature, and no reward is read from it.
     """
@@ -91,7 +91,7 @@ def probe_requests(tasks: Sequence[str], samples: int, seed: int, timeout_s: int
 def run_probe(settings: ProbeSettings, tasks: Sequence[str]) -> list[RolloutRecord]:
     """Probe these tasks, going on from the log of these settings; one record a (task, sample), sorted.
 
-    Raises UserError if the log is of other rows of these tasks, if services die, or if more tasks than allowed
+    Raise UserError if the log is of other rows of these tasks, if services die, or if more tasks than allowed
     lack rollouts with a verdict.
     """
     stage, probe = settings.stage, settings.stage.probe
@@ -150,7 +150,7 @@ def write_stage_file(settings: ProbeSettings, work: Path, rows: Sequence[dict[st
 def folder_revision(model_dir: Path) -> str:
     """Revision of a policy kept in a folder: a hash over its configuration, tokenizer and weights.
 
-    Raises UserError if the folder holds no weights.
+    Raise UserError if the folder holds no weights.
     """
     files = sorted(path for path in model_dir.glob("*") if path.suffix in (".json", ".jinja", ".safetensors"))
     if not any(path.suffix == ".safetensors" for path in files):

@@ -66,17 +66,17 @@ class Selection:
     validation: frozenset[str] = frozenset()
 
     def side(self, name: str) -> Side:
-        """What a task was chosen for."""
+        """Return what a task was chosen for."""
         if name in self.train:
             return Side.TRAIN
         return Side.VALIDATION if name in self.validation else Side.NONE
 
     def of(self, difficulty: Difficulty) -> list[str]:
-        """Names of the tasks with a verdict, sorted."""
+        """Return names of the tasks with a verdict, sorted."""
         return sorted(name for name, task in self.tasks.items() if task.difficulty == difficulty)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table of `selection.tsv`, sorted by name."""
+        """Return the table of `selection.tsv`, sorted by name."""
         return [
             {
                 "instance_id": name,
@@ -90,7 +90,7 @@ class Selection:
         ]
 
     def summary(self) -> dict[str, Any]:
-        """Counts a verdict, and the names that need a look."""
+        """Return counts a verdict, and the names that need a look."""
         counts = Counter(task.difficulty for task in self.tasks.values())
         return {
             "probed": len(self.tasks),
@@ -129,7 +129,7 @@ def judge(instance_id: str, records: Sequence[RolloutRecord], samples: int) -> P
 def judge_all(records: Iterable[RolloutRecord], samples: int) -> dict[str, ProbedTask]:
     """Judge every task in the log, by name.
 
-    Raises UserError for a log with records of several policies, or with a rollout twice, and for `samples` below 1.
+    Raise UserError for a log with records of several policies, or with a rollout twice, and for `samples` below 1.
     """
     if samples < 1:
         raise UserError(f"samples={samples} must be at least 1: a task without rollouts has no difficulty")
@@ -152,7 +152,7 @@ def refuse_lost(
 ) -> None:
     """Say which tasks are lost, because too few of their rollouts count, and what to do.
 
-    Raises UserError if they are more than `max_fraction` of all.
+    Raise UserError if they are more than `max_fraction` of all.
     """
     lost = sorted(name for name, task in tasks.items() if task.difficulty not in DIFFICULTIES)
     if not lost:
@@ -182,7 +182,7 @@ def select(
     """Draw the tasks of both sides: `validation` tasks of the difficulties in `validation_pool`, and from what is
     left at most `mixed_limit` mixed tasks (None: all) and `all_failed` tasks that nobody solved.
 
-    Raises UserError if the pool is too small, if no mixed task is left, and for a count below 0.
+    Raise UserError if the pool is too small, if no mixed task is left, and for a count below 0.
     """
     for name, count in (("mixed_limit", mixed_limit), ("all_failed", all_failed), ("validation", validation)):
         if count is not None and count < 0:
@@ -214,7 +214,9 @@ def select(
 
 
 def read_sides(path: Path) -> dict[str, list[str]]:
-    """Instances of a table of `Selection.rows` by side; raises UserError naming the line that is no row of one."""
+    """Return instances of a table of `Selection.rows` by side. Raise UserError naming the line that is no row of
+    one.
+    """
     sides: dict[str, list[str]] = {side.value: [] for side in Side}
     header, *lines = path.read_text(encoding="utf-8").split("\n")
     columns = header.rstrip("\r").split("\t")

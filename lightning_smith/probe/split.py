@@ -30,7 +30,7 @@ class Split:
 
 
 def changes(patch: str) -> set[str]:
-    """Hashes of the changes that a unified diff makes: each run of removed and added lines with its file.
+    """Return hashes of the changes that a unified diff makes: each run of removed and added lines with its file.
 
     Line numbers, context, index lines and trailing blanks do not count, so the same change reads the same
     wherever it stands and whatever stands around it. A file without text changes (mode, rename, binary)
@@ -40,7 +40,7 @@ def changes(patch: str) -> set[str]:
 
 
 def _changes_of(row: dict[str, Any]) -> set[str]:
-    """Changes of a task's bug; raises UserError for a row whose patch is no text."""
+    """Changes of a task's bug. Raise UserError for a row whose patch is no text."""
     if not isinstance(patch := row.get("patch"), str):
         raise UserError(
             f"task {row['instance_id']} has no patch, so nothing says which tasks share its change: drop it"
@@ -71,7 +71,7 @@ def _file_changes(part: FileDiff) -> set[str]:
 def split(train: Sequence[dict[str, Any]], validation: Sequence[dict[str, Any]], seed: int) -> Split:
     """Order both sides, and leave out of training what shares a change with a validation task.
 
-    Raises UserError for an id that is there twice, a row without a patch, and if nothing is left to train on.
+    Raise UserError for an id that is there twice, a row without a patch, and if nothing is left to train on.
     """
     if not train:
         raise UserError("no task was selected for training: run select_by_difficulty again")

@@ -110,7 +110,7 @@ def iter_batches(
     """Batches of `columns` from all shards, in order of file name, whatever order they are given in.
 
     With `wanted`, only the rows of these instance ids; row groups without any are not decoded. With `whole_batches`
-    as well, other rows of the same batches too: no list has to be copied to leave them out. Raises UserError for a
+    as well, other rows of the same batches too: no list has to be copied to leave them out. Raise UserError for a
     file that is no SWE-smith shard (`check_schema`), for a null where none may be, and, if `instance_id` is among the
     columns, for an id that two rows share, with the shards of both.
     """
@@ -128,7 +128,7 @@ def iter_batches_unordered(
     whole_batches: bool = False,
     encoded_lists: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of `iter_batches` in whatever order they come: THREADS row groups are decoded side by side.
+    """Yield the batches of `iter_batches` in whatever order they come: THREADS row groups are decoded side by side.
 
     With `encoded_lists`, lists come with their strings dictionary-encoded, which takes half the time to decode where
     the file has them so; their type is then not SCHEMA's.
@@ -175,7 +175,7 @@ def iter_batches_unordered(
 def _row_groups(
     shards: Iterable[Path], columns: Sequence[str], wanted: Set[str] | None
 ) -> Iterator[tuple[Path, int]]:
-    """The row groups to decode, in order of file name; checks columns and, if they are read, all ids."""
+    """Yield the row groups to decode, in order of file name; checks columns and, if they are read, all ids."""
     seen: dict[str, Path] = {}
     for path in sorted(shards, key=lambda shard: (shard.name, str(shard))):
         with _open_shard(path) as file:
@@ -207,7 +207,7 @@ def _batches(
 
 
 def read_tasks(shards: Iterable[Path]) -> Iterator[Task]:
-    """The rows as `Task`, one at a time; errors as in `iter_batches`."""
+    """Yield the rows as `Task`, one at a time; errors as in `iter_batches`."""
     for batch in iter_batches(shards, SCHEMA.names):
         for row in batch.to_pylist():
             yield Task.from_row(row, f"row {row['instance_id']}")
@@ -227,7 +227,7 @@ def write_parquet(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatc
 
 
 def sha256_sums(folder: Path, names: Iterable[str]) -> str:
-    """What `sha256sum` prints for files below `folder`: a line `<hash>  <name>` for each."""
+    """Return what `sha256sum` prints for files below `folder`: a line `<hash>  <name>` for each."""
     return "".join(f"{sha256_file(folder / name)}  {name}\n" for name in sorted(names))
 
 
@@ -254,7 +254,9 @@ def _open_shard(path: Path, encoded: Sequence[str] = ()) -> Iterator[pq.ParquetF
 
 
 def _as_declared(batch: pa.RecordBatch, columns: Sequence[str], encoded_lists: bool) -> pa.RecordBatch:
-    """The columns in the order asked for, without the file's metadata, with the types of SCHEMA or encoded lists."""
+    """Return the columns in the order asked for, without the file's metadata, with the types of SCHEMA or encoded
+    lists.
+    """
     arrays = [
         column
         if encoded_lists and name in LIST_COLUMNS and _has_encoded_strings(column.type)
@@ -265,7 +267,7 @@ def _as_declared(batch: pa.RecordBatch, columns: Sequence[str], encoded_lists: b
 
 
 def _has_encoded_strings(kind: pa.DataType) -> bool:
-    """Whether a type is one of lists with offsets whose strings are dictionary-encoded."""
+    """Return whether a type is one of lists with offsets whose strings are dictionary-encoded."""
     has_offsets = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     return has_offsets and pa.types.is_dictionary(kind.value_type)
 
@@ -307,7 +309,7 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _is_list_of_strings(kind: pa.DataType) -> bool:
-    """Whether a type is one of lists of strings, or of lists without a value."""
+    """Return whether a type is one of lists of strings, or of lists without a value."""
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     if not any(is_list(kind) for is_list in lists):
         return False
@@ -324,7 +326,7 @@ def _check_nulls(path: Path, batch: pa.RecordBatch) -> None:
 
 
 def _batch_rows(group: pq.RowGroupMetaData, columns: Sequence[str], encoded_lists: bool) -> int:
-    """How many rows of a row group to decode at a time, on average of its rows."""
+    """Return how many rows of a row group to decode at a time, on average of its rows."""
     chunks = (group.column(index) for index in range(group.num_columns))
     lists = set(columns) & set(LIST_COLUMNS)
     tests = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.partition(".")[0] in lists)
@@ -335,7 +337,7 @@ def _batch_rows(group: pq.RowGroupMetaData, columns: Sequence[str], encoded_list
 def _has_wanted(
     path: Path, file: pq.ParquetFile, group: int, wanted: Set[str] | None, seen: dict[str, Path]
 ) -> bool:
-    """Whether a row group holds a wanted row; refuses an id that is in `seen`, and puts its ids there."""
+    """Return whether a row group holds a wanted row; refuses an id that is in `seen`, and puts its ids there."""
     column = file.read_row_group(group, columns=["instance_id"], use_threads=False).column(0)
     if column.null_count:
         raise UserError(f"{path} has a row without instance_id: it is no SWE-smith shard")

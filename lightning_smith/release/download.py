@@ -49,7 +49,7 @@ class ShardSource(Protocol):
     """Names the source in messages."""
 
     def announced_sha256(self, name: str) -> str | None:
-        """Hexadecimal sha256 that the source gives for a file, None if it gives none."""
+        """Return the hexadecimal sha256 that the source gives for a file, None if it gives none."""
         ...
 
     def fetch(self, name: str, folder: Path, sha256: str) -> Path:
@@ -160,7 +160,7 @@ class HubSource:
         return Path(found) if isinstance(found, str) else None
 
     def _call(self, name: str, request: Callable[[], Any], *, tries: int) -> Any:
-        """The result of a request, tried again where that can help; a UserError says why there is none."""
+        """Return the result of a request, tried again where that can help; a UserError says why there is none."""
         for tried in range(1, tries + 1):
             try:
                 return request()
@@ -209,7 +209,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """The HTTP status behind an error of the client, None if there is none."""
+    """Return the HTTP status behind an error of the client, None if there is none."""
     while error is not None:
         if (status := getattr(getattr(error, "response", None), "status_code", None)) is not None:
             return int(status)
@@ -218,7 +218,9 @@ def _status(error: BaseException | None) -> int | None:
 
 
 def _is_transient(error: Exception) -> bool:
-    """Whether a transfer broke off for a reason that may have passed; what the client tried again itself has not."""
+    """Return whether a transfer broke off for a reason that may have passed; what the client tried again itself has
+    not.
+    """
     status = _status(error)
     if status is not None:
         return status >= 500 and type(error).__name__ == "HfHubHTTPError"
@@ -226,7 +228,9 @@ def _is_transient(error: Exception) -> bool:
 
 
 def _is_of_chunk_service(error: Exception) -> bool:
-    """Whether fetching by chunks (hf_xet) failed, of which the client lets plain RuntimeErrors and others through."""
+    """Return whether fetching by chunks (hf_xet) failed, of which the client lets plain RuntimeErrors and others
+    through.
+    """
     frames = (frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__))
     return type(error) is RuntimeError or "xet_get" in frames
 
@@ -266,7 +270,7 @@ def download_shard(
     """Fetch the file `name` to `out`; returns False if it was there already, whole.
 
     `sha256` (hexadecimal) goes before what the source announces; `check` raises UserError for a file of another
-    kind. Writes `record_path(out)` as well. Raises UserError, and leaves nothing at
+    kind. Writes `record_path(out)` as well. Raise UserError, and leaves nothing at
     `out`, for a file that is missing, truncated or altered, for one without a known hash, and for one that is
     no SWE-smith shard (or whatever `check` looks for).
     """
@@ -304,7 +308,7 @@ def download_shard(
 
 
 def record_path(out: Path) -> Path:
-    """Where `download_shard` records what it checked of the file at `out`."""
+    """Return where `download_shard` records what it checked of the file at `out`."""
     return out.with_name(f"{out.name}.json")
 
 
@@ -324,7 +328,7 @@ def add_source_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def source_and_hash(args: argparse.Namespace) -> tuple[ShardSource, str | None]:
-    """What `add_source_flags` was given: the source, and the hash that `args.file` must have if it is known."""
+    """Return what `add_source_flags` was given: the source, and the hash that `args.file` must have if it is known."""
     if args.source == "folder":
         source = FolderSource(Path(args.location))
     elif args.revision == "none":

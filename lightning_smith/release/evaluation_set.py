@@ -28,9 +28,9 @@ TASK_COLUMNS = (
 
 
 def read_tasks(path: Path | str) -> list[dict[str, Any]]:
-    """Rows of the held-out parquet, in its order.
+    """Return rows of the held-out parquet, in its order.
 
-    Raises UserError if a column is absent, an id occurs twice, or a row's tests are no lists of ids, of which
+    Raise UserError if a column is absent, an id occurs twice, or a row's tests are no lists of ids, of which
     FAIL_TO_PASS has one at least: the harness counts an instance without any as resolved.
     """
     import pyarrow as pa
@@ -75,7 +75,7 @@ def choose_tasks(rows: Sequence[dict[str, Any]], count: int | None, seed: int) -
     """`count` rows drawn without replacement (all if None), in the order of `rows`; the same seed draws the
     same.
 
-    Drawing from the sorted ids makes the choice independent of the file's order. Raises UserError if there
+    Drawing from the sorted ids makes the choice independent of the file's order. Raise UserError if there
     are fewer.
     """
     if count is None:

@@ -15,7 +15,8 @@ _COLUMNS = ("image_name", "image")
 
 
 def names_in(dataset: Path, limit: int | None = None) -> list[str]:
-    """Distinct image names of a data set (`.jsonl` or `.parquet`), in its order; UserError for a row without one.
+    """Return distinct image names of a data set (`.jsonl` or `.parquet`), in its order. Raise UserError for a row
+    without one.
 
     `limit`: the first so many rows.
     """
@@ -29,7 +30,8 @@ def names_in(dataset: Path, limit: int | None = None) -> list[str]:
 def needed(
     datasets: Iterable[Path], only: Sequence[str] | None = None, limit: int | None = None
 ) -> dict[str, str]:
-    """Image names by key, sorted; `only` are keys or names. UserError for one that no data set names, and for two names
+    """Return the image names by key, sorted; `only` are keys or names. UserError for one that no data set names, and for
+    two names
     of one key.
     """
     found: dict[str, str] = {}
@@ -44,7 +46,7 @@ def needed(
 
 
 def choose(names: Mapping[str, str], only: Sequence[str]) -> list[str]:
-    """Keys of the images named in `only`, of all if that is empty; UserError for one that no task has."""
+    """Return keys of the images named in `only`, of all if that is empty. Raise UserError for one that no task has."""
     for name in only:
         if image_key(name) not in names:
             raise UserError(f"images.only names {name}, which is the image of no task: correct it")
@@ -53,7 +55,7 @@ def choose(names: Mapping[str, str], only: Sequence[str]) -> list[str]:
 
 
 def read_names(path: Path) -> dict[str, str]:
-    """Image names by key of a table that `write_names` wrote."""
+    """Return the image names by key of a table that `write_names` wrote."""
     if not path.is_file():
         raise UserError(f"{path} does not exist: run the rule that makes it first (uv run snakemake {path})")
     pairs = (line.split("\t") for line in path.read_text().splitlines())
@@ -61,7 +63,7 @@ def read_names(path: Path) -> dict[str, str]:
 
 
 def names_text(names: dict[str, str]) -> str:
-    """The table of `read_names`: key and name a line."""
+    """Return the table of `read_names`: key and name a line."""
     return "".join(f"{key}\t{name}\n" for key, name in names.items())
 
 

@@ -30,9 +30,10 @@ class FileDiff:
 
 
 def edited_files(patch: str) -> set[str]:
-    """Paths in the repository that a unified diff changes, adds, deletes or renames, both names of a renamed one.
+    """Return paths in the repository that a unified diff changes, adds, deletes or renames, both names of a renamed
+    one.
 
-    Raises UnreadablePatchError for a text that is no diff.
+    Raise UnreadablePatchError for a text that is no diff.
     """
     from unidiff.errors import UnidiffParseError
     from unidiff.patch import PatchSet
@@ -49,7 +50,7 @@ def edited_files(patch: str) -> set[str]:
 
 
 def split_diff(diff: bytes) -> list[FileDiff]:
-    """The parts of a patch: in git's format each from its `diff --git` line on, else from its `---` line on.
+    """Return the parts of a patch: in git's format each from its `diff --git` line on, else from its `---` line on.
 
     Text before the first part is dropped; a patch without such lines is one part without names.
     """
@@ -62,7 +63,7 @@ def split_diff(diff: bytes) -> list[FileDiff]:
 
 
 def hunk_lines(lines: list[str]) -> Iterator[tuple[bool, str]]:
-    """Each line with whether it belongs to a hunk's text, as the counts in the hunks' first lines say."""
+    """Yield each line with whether it belongs to a hunk's text, as the counts in the hunks' first lines say."""
     removed = added = 0
     for line in lines:
         inside = removed > 0 or added > 0
@@ -75,7 +76,9 @@ def hunk_lines(lines: list[str]) -> Iterator[tuple[bool, str]]:
 
 
 def _plain_starts(diff: bytes) -> Iterator[int]:
-    """Where the parts of a patch begin that has no `diff --git` lines; `---` inside of a hunk is a removed line."""
+    """Yield where the parts of a patch begin that has no `diff --git` lines; `---` inside of a hunk is a removed
+    line.
+    """
     at, before, start = 0, "", 0
     for inside, line in hunk_lines(diff.decode("latin-1").split("\n")):  # one character a byte
         if not inside and line.startswith("+++ ") and before.startswith("--- "):
@@ -85,7 +88,7 @@ def _plain_starts(diff: bytes) -> Iterator[int]:
 
 
 def _header_names(part: bytes) -> tuple[str, ...]:
-    """Every path that the header of a part names, without its prefix."""
+    """Return every path that the header of a part names, without its prefix."""
     names: list[str] = []
     for line in part.split(b"\n"):
         if line.startswith((b"@@ ", b"GIT binary patch", b"Binary files ")):
@@ -124,7 +127,7 @@ def _two_paths(rest: bytes) -> list[str]:
 
 
 def unquote(name: bytes) -> str:
-    """A path as git prints it: as it is, or between double quotes with C's escapes."""
+    """Return a path as git prints it: as it is, or between double quotes with C's escapes."""
     if not name.startswith(b'"'):
         return os.fsdecode(name)
     plain = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}

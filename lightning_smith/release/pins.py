@@ -30,7 +30,7 @@ class ShardRow:
 
 
 def read_table(path: Path) -> list[ShardRow]:
-    """The rows of the table; UserError for a damaged line, and for a file that two rows speak of."""
+    """Return the rows of the table. Raise UserError for a damaged line, and for a file that two rows speak of."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
@@ -61,14 +61,14 @@ def read_table(path: Path) -> list[ShardRow]:
 
 
 def known_sha256(rows: Iterable[ShardRow], source: str, file: str) -> str | None:
-    """The hash of a file, None if the table does not list it."""
+    """Return the hash of a file, None if the table does not list it."""
     return next((row.sha256 for row in rows if (row.source, row.file) == (source, file)), None)
 
 
 def add_records(table: Path, records: Iterable[Path]) -> int:
     """Add what was recorded of downloads to the table; returns how many rows are new.
 
-    Raises UserError for a record that differs from the table: one of the two is wrong.
+    Raise UserError for a record that differs from the table: one of the two is wrong.
     """
     rows = {(row.source, row.file): row for row in read_table(table)}
     before = len(rows)

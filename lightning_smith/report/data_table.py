@@ -9,7 +9,7 @@ from lightning_smith.funnel.ledger import FunnelRow, totals
 
 
 def render_data_table(title: str, funnel: Sequence[FunnelRow], overlap: Sequence[Sequence[str]]) -> str:
-    """The page tables/data.md. `overlap` as `contamination.read_overlaps` returns it."""
+    """Return the page tables/data.md. `overlap` as `contamination.read_overlaps` returns it."""
     last = totals(funnel)[-1]
     return "\n".join(
         [

@@ -72,7 +72,7 @@ def smoothing_window(steps: int) -> int:
 
 
 def draw_funnel(steps: Sequence[FilterTotal]) -> str:
-    """The funnel as SVG text: a bar a filter, its length the tasks that are left."""
+    """Return the funnel as SVG text: a bar a filter, its length the tasks that are left."""
     with _style():
         figure, (axes,) = _new_figure(7.6, 1.1 + 0.52 * len(steps))
         _fill_funnel(axes, steps)
@@ -141,7 +141,7 @@ def _fill_rewards(axes: Axes, name: str, rows: Sequence[tuple[int, float]], inde
 
 
 def read_results(path: Path | str) -> list[dict[str, str]]:
-    """Rows of the results table's CSV; raises UserError if it is absent or holds no measured row."""
+    """Return rows of the results table's CSV. Raise UserError if it is absent or holds no measured row."""
     if not Path(path).exists():
         raise UserError(f"{path} does not exist: make the results table first")
     with Path(path).open(encoding="utf-8", newline="") as file:
@@ -222,14 +222,14 @@ def _few_integers() -> Any:
 
 
 def _style() -> Any:
-    """The report's look, for the block in which a figure is drawn and saved."""
+    """Return the report's look, for the block in which a figure is drawn and saved."""
     import matplotlib as mpl
 
     return mpl.rc_context(STYLE)
 
 
 def _new_figure(width: float, height: float, panels: int = 1, lines: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of `panels` side by side in each of `lines`, line by line, with one y axis.
+    """Return a figure of `panels` side by side in each of `lines`, line by line, with one y axis.
 
     No window system and no global state is involved.
     """

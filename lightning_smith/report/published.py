@@ -47,7 +47,7 @@ class PublishedRow:
 
 
 def read_published(path: Path | str) -> list[PublishedRow]:
-    """Read results.tsv; raises UserError for a malformed line or a rate that its counts do not give."""
+    """Read results.tsv. Raise UserError for a malformed line or a rate that its counts do not give."""
     if not Path(path).exists():
         raise UserError(f"{path} does not exist: it belongs to the repository, check it out again")
     with Path(path).open(encoding="utf-8", newline="") as file:

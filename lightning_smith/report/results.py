@@ -42,10 +42,10 @@ class Row:
 
 
 def make_rows(checkpoints: Iterable[Checkpoint], *, seed: int) -> list[Row]:
-    """Rows ordered by policy, recipe and step, each compared with the evaluation of its policy before
+    """Return rows ordered by policy, recipe and step, each compared with the evaluation of its policy before
     training.
 
-    Raises UserError if a trained checkpoint has no step 0 of its policy to compare with, or if rows of one
+    Raise UserError if a trained checkpoint has no step 0 of its policy to compare with, or if rows of one
     policy were made under different settings.
     """
     ordered = sorted(checkpoints, key=lambda item: (item.policy, item.recipe, item.step))
@@ -90,10 +90,10 @@ def _row(
 
 
 def shared_settings(evaluations: Sequence[Evaluation]) -> dict[str, Any]:
-    """The settings that all of these evaluations were made under, with data set and harness.
+    """Return the settings that all of these evaluations were made under, with data set and harness.
 
     Turns, context and harness move a score by as much as training does, so rows of different settings do
-    not belong into one table. Raises UserError naming the first setting that differs.
+    not belong into one table. Raise UserError naming the first setting that differs.
     """
     first, *others = evaluations
     settings = _settings(first)

@@ -27,7 +27,7 @@ SIGNIFICANCE = 0.05
 
 
 def claim(row: Row, comparisons: int) -> str:
-    """What a comparison shows, in one sentence that claims nothing beyond its intervals and its exact test.
+    """Return what a comparison shows, in one sentence that claims nothing beyond its intervals and its exact test.
 
     `comparisons` is how many Holm's correction is over. The interval over instances is a normal approximation: with
     few discordant pairs it can exclude 0 where the exact test does not reject, and the sentence then says so.
@@ -55,30 +55,30 @@ def claim(row: Row, comparisons: int) -> str:
 
 
 def p_text(p: float | None) -> str:
-    """A p-value to two significant digits."""
+    """Return a p-value to two significant digits."""
     if p is None:
         return ""
     return "< 0.0001" if p < 0.0001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
 
 
 def percent(rate: float) -> str:
-    """A rate: `47.8 %`."""
+    """Return a rate: `47.8 %`."""
     return f"{100 * rate:.1f} %"
 
 
 def points(difference: float) -> str:
-    """A difference of rates in percentage points, with its sign: `+4.2`."""
+    """Return a difference of rates in percentage points, with its sign: `+4.2`."""
     text = f"{100 * difference:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text
 
 
 def span(interval: Interval) -> str:
-    """An interval of a difference: `+1.6 to +6.8`."""
+    """Return an interval of a difference: `+1.6 to +6.8`."""
     return f"{points(interval.low)} to {points(interval.high)}"
 
 
 def rate_span(interval: Interval) -> str:
-    """An interval of a rate: `43.5 to 52.2`."""
+    """Return an interval of a rate: `43.5 to 52.2`."""
     return f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
 
 
@@ -90,7 +90,7 @@ def render_markdown(
     controls: Mapping[str, Any] | None = None,
     manifests: Mapping[tuple[str, int], Mapping[str, Any]] | None = None,
 ) -> str:
-    """The whole main.md. `controls` is the summary of the gold and empty control, `manifests` are by recipe
+    """Return the whole main.md. `controls` is the summary of the gold and empty control, `manifests` are by recipe
     and step."""
     parts = [f"# {title}", ""]
     for policy in dict.fromkeys(row.checkpoint.policy for row in rows):
@@ -123,7 +123,7 @@ def _measured(rows: Sequence[Row], policy: str) -> list[str]:
 
 
 def _scope(compared: Sequence[Row]) -> str:
-    """What intervals and tests are about, and what they are not."""
+    """Return what intervals and tests are about, and what they are not."""
     found = compared[0].comparison
     assert found is not None
     text = (
@@ -140,7 +140,7 @@ def _scope(compared: Sequence[Row]) -> str:
 
 
 def _cross_check(rows: Sequence[Row]) -> str:
-    """How often the grader of training, asked about the same patches, says something else than swebench."""
+    """Return how often the grader of training, asked about the same patches, says something else than swebench."""
     asked = [
         (row.checkpoint, verdict)
         for row in rows
@@ -162,12 +162,12 @@ def _cross_check(rows: Sequence[Row]) -> str:
 
 
 def _scanned(row: Row) -> bool:
-    """Whether the patches of a checkpoint were scanned; gradings before there was a scan do not say."""
+    """Return whether the patches of a checkpoint were scanned; gradings before there was a scan do not say."""
     return row.checkpoint.evaluation.summary.get("suspicious") is not None
 
 
 def _suspicious(rows: Sequence[Row]) -> list[str]:
-    """Every patch in which the scan found something, with what it found."""
+    """Return every patch in which the scan found something, with what it found."""
     lines = [
         f"- {row.checkpoint.recipe} step {row.checkpoint.step}: {verdict.instance_id} sample {verdict.sample} "
         f"({verdict.category}): {'; '.join(map(_quoted, verdict.hits))}"
@@ -182,7 +182,7 @@ def _suspicious(rows: Sequence[Row]) -> list[str]:
 
 
 def _quoted(hit: str) -> str:
-    """A hit as it stands in text, whatever the file's name holds."""
+    """Return a hit as it stands in text, whatever the file's name holds."""
     return f"`{' '.join(hit.replace('`', chr(39)).split())}`"
 
 
@@ -251,7 +251,7 @@ def _count_table(rows: Sequence[Row]) -> list[str]:
 
 
 def _controls(controls: Mapping[str, Any]) -> list[str]:
-    """What the same grading says of the gold patches, and of no patch at all; exceptions are named."""
+    """Return what the same grading says of the gold patches, and of no patch at all; exceptions are named."""
     sentences = {
         "gold": "{} of {} gold patches resolve",
         "empty": "{} of {} instances resolve without a patch",
@@ -265,7 +265,7 @@ def _controls(controls: Mapping[str, Any]) -> list[str]:
 
 
 def _gap_lines(manifests: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[str]:
-    """The gap between rollout engine and trainer with and without replayed experts, where training measured
+    """Return the gap between rollout engine and trainer with and without replayed experts, where training measured
     both."""
     cells = []
     for (recipe, step), manifest in sorted(manifests.items()):
@@ -289,7 +289,7 @@ def _gap_lines(manifests: Mapping[tuple[str, int], Mapping[str, Any]]) -> list[s
 
 
 def _over_steps(rows: Sequence[Mapping[str, Any]], key: str) -> float:
-    """The largest gap of all steps, or the mean over their tokens."""
+    """Return the largest gap of all steps, or the mean over their tokens."""
     if key.startswith("gap_max"):
         return max(row[key] for row in rows)
     tokens = sum(row["trained_tokens"] for row in rows)
@@ -439,6 +439,6 @@ def _ends(name: str, interval: Interval | None) -> dict[str, str]:
 
 
 def _exact(value: float | Fraction) -> str:
-    """A fraction with six digits after the point, so that the file's bytes do not depend on rounding
+    """Return a fraction with six digits after the point, so that the file's bytes do not depend on rounding
     noise."""
     return f"{float(value):.6f}"

@@ -61,7 +61,7 @@ def make_bare(source: Path, target: Path, image_name: str, *, move: bool) -> Non
 
 
 def heads(folder: Path) -> dict[str, str]:
-    """Commit of every branch of a git directory, local and of `origin`; a local one wins.
+    """Return the commit of every branch of a git directory, local and of `origin`; a local one wins.
 
     Loose references win over packed ones; symbolic ones (origin/HEAD) are no branches.
     """
@@ -83,7 +83,7 @@ def heads(folder: Path) -> dict[str, str]:
 
 
 def _resolve_head(folder: Path, found: dict[str, str], image_name: str) -> str:
-    """Commit that the image has checked out."""
+    """Return the commit that the image has checked out."""
     head = (folder / "HEAD").read_text(errors="replace").strip()
     commit = found.get(head.removeprefix("ref: refs/heads/"), head)
     if not _HASH.fullmatch(commit):

@@ -52,7 +52,7 @@ def write_branches(found: ImageBranches, out: Path) -> None:
 
 
 def read_branches(paths: list[Path]) -> dict[str, frozenset[str]]:
-    """Branches by image name from such files; UserError if two files speak of one image."""
+    """Branches by image name from such files. Raise UserError if two files speak of one image."""
     found: dict[str, frozenset[str]] = {}
     for path in paths:
         row = read_json(path)

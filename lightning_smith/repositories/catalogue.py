@@ -11,7 +11,7 @@ from lightning_smith.repositories.names import ImageRef, image_key
 
 
 def image_files(folder: Path, names: Mapping[str, str]) -> list[Path]:
-    """`image.json` of each image of `names` (by key) below `folder`; UserError if some are not there."""
+    """`image.json` of each image of `names` (by key) below `folder`. Raise UserError if some are not there."""
     found = [folder / key / "image.json" for key in names]
     if missing := [path for path in found if not path.is_file()]:
         raise UserError(
@@ -43,6 +43,6 @@ class ImageCatalogue:
         return self._opened[image_name]
 
     def __iter__(self):
-        """Every image that was built, in order of its key."""
+        """Yield every image that was built, in order of its key."""
         for about in sorted(self.folder.glob("*/image.json")):
             yield LocalImage.open(about.parent)

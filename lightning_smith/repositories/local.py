@@ -37,7 +37,7 @@ class LocalImage(Revisions):
 
     @classmethod
     def open(cls, folder: Path) -> LocalImage:
-        """Read `image.json`; UserError if the image is absent or half built."""
+        """Read `image.json`. Raise UserError if the image is absent or half built."""
         if not (folder / "image.json").is_file():
             raise UserError(f"there is no image at {folder}: build it (scripts/miniature/build_image.py)")
         about: dict[str, Any] = read_json(folder / "image.json")
@@ -56,7 +56,7 @@ class LocalImage(Revisions):
         return f"{branch}~1"
 
     def branches(self) -> set[str]:
-        """Every branch but `main`: the instance ids whose code the image has."""
+        """Return every branch but `main`: the instance ids whose code the image has."""
         return set(branch_heads(self.repository)) - {MAIN}
 
     def verify(self) -> None:
@@ -161,7 +161,7 @@ def repository_digest(repository: Path) -> str:
 
 
 def branch_heads(repository: Path) -> dict[str, str]:
-    """Commit of every branch, `main` included, by name in alphabetical order."""
+    """Return the commit of every branch, `main` included, by name in alphabetical order."""
     listed = git(
         repository, "for-each-ref", "--sort=refname", "--format=%(objectname) %(refname)", "refs/heads/"
     )

@@ -52,7 +52,7 @@ class ImageRef:
 
     @classmethod
     def parse(cls, text: str) -> ImageRef:
-        """Read a reference; UserError for capitals in the repository, a bad tag or a bad digest."""
+        """Read a reference. Raise UserError for capitals in the repository, a bad tag or a bad digest."""
         name, at, digest = text.partition("@")
         if at and not _DIGEST.fullmatch(digest):
             raise UserError(
@@ -84,7 +84,9 @@ class ImageRef:
 
 
 def registry_place(text: str) -> str:
-    """`host[:port][/prefix]`, below which images are; UserError for anything else, such as an address with https://."""
+    """`host[:port][/prefix]`, below which images are. Raise UserError for anything else, such as an address with
+    https://.
+    """
     place = text.rstrip("/")
     if not _REPOSITORY.fullmatch(f"{place}/x") or ImageRef.parse(f"{place}/x").host is None:
         raise UserError(
@@ -95,7 +97,7 @@ def registry_place(text: str) -> str:
 
 
 def bare_name(image_name: str) -> str:
-    """The image name without host, organisation, tag and digest.
+    """Return the image name without host, organisation, tag and digest.
 
     `swesmith/swesmith.x86_64.pypi_1776_boltons.d39cfd15` gives `swesmith.x86_64.pypi_1776_boltons.d39cfd15`, and so
     does the spelling of before July 2025, `swesmith.x86_64.pypi__boltons.d39cfd15`. The evaluation set's images,
@@ -106,7 +108,7 @@ def bare_name(image_name: str) -> str:
 
 
 def image_key(image_name: str) -> str:
-    """What an image is called in files, folders and tables; two names of one key are refused (`add_name`).
+    """Return what an image is called in files, folders and tables; two names of one key are refused (`add_name`).
 
     It is the bare name, since organisations publish copies of one image. A host other than Docker Hub, a tag other than
     latest and a digest add themselves and a hash: `acme/x:v1` gives `x-v1-<hash>`. The key of a key is itself.
@@ -125,13 +127,13 @@ def _hash(text: str) -> str:
 
 
 def any_spelling(image_name: str) -> str:
-    """The key alone of an image that a daemon may have under several names (`spellings`), else the name."""
+    """Return the key alone of an image that a daemon may have under several names (`spellings`), else the name."""
     key = image_key(image_name)
     return key if key == bare_name(image_name) and key.startswith(_PUBLISHED) else image_name
 
 
 def add_name(names: MutableMapping[str, str], image_name: str) -> None:
-    """Put an image name into `names` by its key; UserError if another name of that key is there."""
+    """Put an image name into `names` by its key. Raise UserError if another name of that key is there."""
     other = names.setdefault(image_key(image_name), image_name)
     if other != image_name:
         raise UserError(
@@ -141,12 +143,12 @@ def add_name(names: MutableMapping[str, str], image_name: str) -> None:
 
 
 def is_evaluation(image_name: str) -> bool:
-    """Whether an image is of the evaluation set: one an instance, with the repository at its base commit."""
+    """Return whether an image is of the evaluation set: one an instance, with the repository at its base commit."""
     return bare_name(image_name).startswith(_EVALUATION)
 
 
 def spellings(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> list[str]:
-    """Names under which an image may have been pulled, the current one first.
+    """Return names under which an image may have been pulled, the current one first.
 
     A name with an organisation or host stands for itself alone. SWE-smith's images have been published under two
     organisations, and before July 2025 under none, with `__` in place of `_1776_`.
@@ -164,7 +166,7 @@ def spellings(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> 
 
 
 def sources(image_name: str, organisations: Sequence[str] = ORGANISATIONS) -> list[str]:
-    """Names from which an image may be pulled: its own, then the same bare name of the other organisations.
+    """Return names from which an image may be pulled: its own, then the same bare name of the other organisations.
 
     A name with a host is pulled from that host alone. Names without an organisation are of no registry.
     """

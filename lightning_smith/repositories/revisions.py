@@ -73,17 +73,20 @@ class Revisions:
             raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
 
     def start(self, instance_id: str) -> str:
-        """The revision that an attempt starts from: the task's branch, or, where an image is of one instance of the
+        """Return the revision that an attempt starts from: the task's branch, or, where an image is of one instance
+        of the
         evaluation set alone, what is checked out there."""
         return MAIN if is_evaluation(self.image_name) else instance_id
 
     def base(self, branch: str) -> str:
-        """The revision of a task that has the bug and all tests: the one before the commit that removes tests."""
+        """Return the revision of a task that has the bug and all tests: the one before the commit that removes
+        tests.
+        """
         subject = self._git("log", "-1", "--format=%s", self.commit(branch)).decode().strip()
         return f"{branch}~1" if subject == REMOVE_TESTS_MESSAGE else branch
 
     def right(self, base: str) -> str:
-        """The revision with a task's right code: the one that its bug was put into, `base` having both."""
+        """Return the revision with a task's right code: the one that its bug was put into, `base` having both."""
         try:
             before = self.commit(f"{base}~1")
         except UserError:
@@ -91,14 +94,14 @@ class Revisions:
         return MAIN if before == self.commit(MAIN) else before
 
     def file_at(self, revision: str, path: str) -> bytes:
-        """Content of one file of a commit; UserError if the commit or the file does not exist."""
+        """Content of one file of a commit. Raise UserError if the commit or the file does not exist."""
         try:
             return self._git("cat-file", "blob", f"{self.commit(revision)}:{path}")
         except GitError:
             raise UserError(f"image {self.image_name} has no file {path} at {revision}") from None
 
     def files_below(self, revision: str, folders: Collection[str]) -> list[str]:
-        """Paths of the files of a commit that are in one of the folders, or below it."""
+        """Return paths of the files of a commit that are in one of the folders, or below it."""
         if not folders:
             return []
         try:
@@ -110,7 +113,7 @@ class Revisions:
         return [os.fsdecode(path) for path in listed.split(b"\0") if path]
 
     def changes(self, revision: str, since: str = MAIN) -> list[Change]:
-        """The files in which a commit differs from an earlier one; submodules are none."""
+        """Return the files in which a commit differs from an earlier one; submodules are none."""
         try:
             listed = self._git(
                 "diff-tree", "-r", "-z", "--raw", "--no-renames", "--end-of-options", since, revision, "--"

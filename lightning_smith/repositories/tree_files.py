@@ -33,9 +33,9 @@ class TreeFile:
 
 
 def read_sdist(path: Path, sha256: str | None = None) -> dict[str, TreeFile]:
-    """Every file of a .tar.gz or .zip sdist by its path below the sdist's one top folder, sorted.
+    """Return every file of a .tar.gz or .zip sdist by its path below the sdist's one top folder, sorted.
 
-    Paths that are not UTF-8 hold surrogate escapes. Raises UserError if the archive is absent or damaged, if
+    Paths that are not UTF-8 hold surrogate escapes. Raise UserError if the archive is absent or damaged, if
     its sha256 is another than `sha256`, or if it holds a path or link that leads out of it.
     """
     if not path.is_file():

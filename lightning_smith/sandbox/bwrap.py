@@ -142,7 +142,9 @@ class Completed:
         cpu_s: float | None,
         limits: ResourceLimits,
     ) -> Completed:
-        """What a sandbox saw, with its sentence; an exit for too much processor time counts as a limit of time."""
+        """Return what a sandbox saw, with its sentence; an exit for too much processor time counts as a limit of
+        time.
+        """
         if limit is None and cpu_s is not None and returncode == CPU_TIME_EXCEEDED:
             stopped = f"took more than {cpu_s:g} s of processor time"
             return cls(output, dropped_bytes, None, Limit.TIME, stopped, wall_s)
@@ -191,7 +193,7 @@ class Bwrap:
 
     @classmethod
     def find(cls, testbed_python: Path | None = None, limits: ResourceLimits | None = None) -> Bwrap:
-        """Sandbox of this machine; UserError with the remedy if bubblewrap is absent or does not work.
+        """Sandbox of this machine. Raise UserError with the remedy if bubblewrap is absent or does not work.
 
         In a chroot this thread, and what it starts, leaves it if it may (`chroot.py`).
         """
@@ -254,7 +256,7 @@ class Bwrap:
             folders: more folders by path inside the sandbox, read-only.
             keep_bytes: bytes of output kept from its start, and as many from its end.
 
-        Raises SandboxError if the sandbox does not start, or does not end within seconds of being killed.
+        Raise SandboxError if the sandbox does not start, or does not end within seconds of being killed.
         """
         started_s = time.monotonic()
         script = command.encode("utf-8", "replace") if isinstance(command, str) else command
@@ -390,7 +392,7 @@ class Bwrap:
             _kill(job)  # what the command left behind in the background ends with it
 
     def _exceeded(self, job: _Job, tree: Path) -> Limit | None:
-        """The limit of the machine's resources that a command passes, if any."""
+        """Return the limit of the machine's resources that a command passes, if any."""
         try:
             entries = Path(f"/proc/{job.init.pid}/root/proc").iterdir() if job.init is not None else ()
             processes = sum(entry.name.isdigit() for entry in entries)
@@ -452,7 +454,9 @@ class _Descriptors:
         return read, write
 
     def nothing(self) -> int:
-        """The end of a pipe to which nobody writes: the machine's /dev/null could be changed by whoever has it open."""
+        """Return the end of a pipe to which nobody writes: the machine's /dev/null could be changed by whoever has it
+        open.
+        """
         read, write = os.pipe()
         os.close(write)
         self._own.append(read)
@@ -464,7 +468,7 @@ class _Descriptors:
         return self.inherited[-1]
 
     def file(self, data: bytes) -> int:
-        """A file without a name that bwrap inherits, to be read from its start."""
+        """Return a file without a name that bwrap inherits, to be read from its start."""
         with tempfile.TemporaryFile() as file:
             file.write(data)
             file.seek(0)
@@ -473,7 +477,9 @@ class _Descriptors:
         return number
 
     def archive(self, folder: Path) -> tuple[int, int]:
-        """A file without a name that bwrap inherits, an archive of a folder in the order of names; and its size."""
+        """Return a file without a name that bwrap inherits, an archive of a folder in the order of names; and its
+        size.
+        """
         number = os.memfd_create("tree")
         self.inherited.append(number)
         command = ["tar", "--create", f"--directory={folder}", "--sort=name", "--format=posix"]
@@ -507,7 +513,7 @@ def _unpack(archive: int, report: int) -> str:
 
 
 def _files_of_copy(job: _Job) -> int:
-    """Files and folders in the copy of the tree, as far as they can be counted from outside."""
+    """Return files and folders in the copy of the tree, as far as they can be counted from outside."""
     if job.init is None or not job.has_copy:
         return 0
     try:
@@ -606,7 +612,7 @@ def _has_options(program: Path) -> bool:
 
 
 def _left_chroot() -> bool:
-    """Whether this thread, being root, has just got a root of its own."""
+    """Return whether this thread, being root, has just got a root of its own."""
     if os.geteuid() != 0:
         return False
     with contextlib.suppress(OSError):
@@ -616,7 +622,7 @@ def _left_chroot() -> bool:
 
 
 def _remedy() -> str:
-    """What lets unprivileged user namespaces work on this machine."""
+    """Return what lets unprivileged user namespaces work on this machine."""
     if _sysctl("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return "allow user namespaces with `sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0`"
     if _sysctl("kernel/unprivileged_userns_clone") == "0":

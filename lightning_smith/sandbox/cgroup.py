@@ -50,7 +50,8 @@ class ProcessGroup:
 
 @functools.cache
 def _parent() -> Path | None:
-    """Where groups with a bound on processes can be made: version 1 has a folder for that, version 2 one for all.
+    """Return where groups with a bound on processes can be made: version 1 has a folder for that, version 2 one for
+    all.
 
     Only root is asked: the kernel applies RLIMIT_NPROC to the others.
     """

@@ -84,11 +84,11 @@ class Stream(Protocol):
     def send(self, data: bytes, timeout_s: float) -> None: ...
 
     def receive(self, timeout_s: float) -> tuple[dict[str, Any], bytes] | None:
-        """The executor's next message; None at the end of the stream."""
+        """Return the executor's next message; None at the end of the stream."""
         ...
 
     def said(self) -> str:
-        """The executor's last words about its end, if any were heard."""
+        """Return the executor's last words about its end, if any were heard."""
         ...
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Answers:
         self._waiting += data
 
     def take(self) -> tuple[dict[str, Any], bytes] | None:
-        """The next message; None if it is not whole yet."""
+        """Return the next message; None if it is not whole yet."""
         if len(self._waiting) < _HEADER_BYTES:
             return None
         sizes = int.from_bytes(self._waiting[:4], "big"), int.from_bytes(self._waiting[4:8], "big")
@@ -163,7 +163,7 @@ class ImageFacts:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The inverse of `write`."""
+        """Return the inverse of `write`."""
         about = read_json(path)
         found = {path: entry and Entry(*entry) for path, entry in about["found"].items()}
         return cls(about["environment"], about["import_roots"], found)
@@ -310,7 +310,9 @@ class Container(Closing):
         return frozenset(changed)
 
     def changes(self) -> ContainerChanges:
-        """What changed in the tree since it was laid out; DiffRefusedError if that is more than can be listed."""
+        """Return what changed in the tree since it was laid out; DiffRefusedError if that is more than can be
+        listed.
+        """
         answer, _ = self.ask("changes", root=TREE)
         if answer.get("too_many"):
             raise DiffRefusedError(
@@ -326,7 +328,7 @@ class Container(Closing):
 
 
 def look_into(container: Container, variables: Mapping[str, str]) -> ImageFacts:
-    """Ask a container about its image, whose own variables are given; UserError if the image cannot serve."""
+    """Ask a container about its image, whose own variables are given. Raise UserError if the image cannot serve."""
     name = container.image_name
     found_entries = _found_entries(container)
     plain = {
@@ -361,7 +363,9 @@ def look_into(container: Container, variables: Mapping[str, str]) -> ImageFacts:
 
 
 def _found_entries(container: Container) -> dict[str, Entry | None]:
-    """`ImageFacts.found` of a container in which nothing has run; UserError if its commands may not change the tree."""
+    """`ImageFacts.found` of a container in which nothing has run. Raise UserError if its commands may not change the
+    tree.
+    """
     image = container.image
     answer, _ = container.ask("inspect", root=TREE, timeout_s=_INSPECT_S)
     tracked = {
@@ -476,7 +480,7 @@ class Workbenches(Protocol):
     """A sandbox whose workspaces are containers."""
 
     def workbench(self, image: Any) -> tuple[Container, ImageFacts]:
-        """A container with the tree as its image has it, and what holds of the image."""
+        """Return a container with the tree as its image has it, and what holds of the image."""
         ...
 
 
@@ -544,7 +548,7 @@ class Containers(Workbenches, ContainerSandbox, Protocol):
     """A sandbox of containers, with images of its own."""
 
     def prepare(self, image_name: str) -> Any:
-        """The image of a name, its repository ready; UserError if there is none that can serve."""
+        """Return the image of a name, its repository ready. Raise UserError if there is none that can serve."""
         ...
 
 

@@ -108,7 +108,7 @@ def scan(tree: Path) -> dict[str, Stamp]:
 
 
 def changed_paths(before: Mapping[str, Stamp], now: Mapping[str, Stamp]) -> set[str]:
-    """Paths of new, changed and deleted files."""
+    """Return paths of new, changed and deleted files."""
     return {path for path in before.keys() | now.keys() if before.get(path) != now.get(path)}
 
 
@@ -145,11 +145,11 @@ class ChangedFiles(Protocol):
     """New and changed files by path; None for those that are gone."""
 
     def existed(self, path: str) -> bool:
-        """Whether the file was there before the commands."""
+        """Return whether the file was there before the commands."""
         ...
 
     def target(self, path: str) -> str:
-        """What a link points to."""
+        """Return what a link points to."""
         ...
 
     def contents(self, paths: list[str]) -> Iterable[bytes]:
@@ -213,7 +213,7 @@ def write_diff(
     entries before the change, None for nothing: the patch is taken against that, byte for byte, since the tree that
     it is applied to has it too. Changes of files that the commit lacks, such as what a build made, are left out then.
 
-    Raises DiffRefusedError if the changes are too many or too large, naming the largest.
+    Raise DiffRefusedError if the changes are too many or too large, naming the largest.
     """
     changes, left_out = _changes(changed)
     in_submodules: list[str] = []
@@ -253,7 +253,7 @@ def write_diff(
 
 
 def tracked_entries(repository: Path, commit: str) -> dict[str, Entry]:
-    """Every entry of a commit by its path, submodules included."""
+    """Return every entry of a commit by its path, submodules included."""
     entries = {}
     for line in git(repository, "ls-tree", "-r", "-z", commit).split(b"\0")[:-1]:
         about, _, path = line.partition(b"\t")
@@ -263,7 +263,7 @@ def tracked_entries(repository: Path, commit: str) -> dict[str, Entry]:
 
 
 def _with_folders(path: str) -> Iterator[str]:
-    """A path and those of the folders above it."""
+    """Yield a path and those of the folders above it."""
     while path:
         yield path
         path = posixpath.dirname(path)
@@ -287,7 +287,7 @@ def _changes(changed: ChangedFiles) -> tuple[dict[str, Stamp | None], Counter[st
 
 
 def _unwanted(changed: ChangedFiles, path: str, stamp: Stamp) -> str | None:
-    """Why a changed entry does not belong into a patch, or None."""
+    """Return why a changed entry does not belong into a patch, or None."""
     if is_byte_code(path):
         return "byte code"
     if any(part.lower() in (".git", "git~1") for part in path.split("/")):
@@ -300,12 +300,12 @@ def _unwanted(changed: ChangedFiles, path: str, stamp: Stamp) -> str | None:
 
 
 def is_byte_code(path: str) -> bool:
-    """Whether a path names Python byte code, which a patch never holds."""
+    """Return whether a path names Python byte code, which a patch never holds."""
     return path.endswith(_BYTE_CODE_SUFFIXES) or "__pycache__" in path.split("/")
 
 
 def _leads_out(path: str, target: str) -> bool:
-    """Whether a link at `path`, relative to the tree, points to a place outside of it."""
+    """Return whether a link at `path`, relative to the tree, points to a place outside of it."""
     inside = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     return target.startswith("/") or inside.split("/")[0] == ".."
 
@@ -387,7 +387,7 @@ def _content(path: Path, stamp: Stamp) -> bytes:
 
 
 def git_mode(mode: int) -> str:
-    """How git writes the mode of a file or a link."""
+    """Return how git writes the mode of a file or a link."""
     if stat.S_ISLNK(mode):
         return "120000"
     return "100755" if mode & stat.S_IXUSR else "100644"
@@ -408,7 +408,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _binary_attribute(path: str) -> str:
-    """A line of git attributes that makes one path binary."""
+    """Return a line of git attributes that makes one path binary."""
     pattern = re.sub(r"([\\\[*?])", r"\\\1", path)
     plain = frozenset(range(32, 127)) - frozenset(b'"\\')
     escaped = (chr(byte) if byte in plain else f"\\{byte:03o}" for byte in os.fsencode(pattern))
@@ -416,7 +416,7 @@ def _binary_attribute(path: str) -> str:
 
 
 def choose_parts(diff: bytes, skip: Callable[[str], bool]) -> tuple[bytes, list[str]]:
-    """What of a patch is applied, and the files of the parts that are not: see `apply_diff`."""
+    """Return what of a patch is applied, and the files of the parts that are not: see `apply_diff`."""
     wanted, dropped = [], []
     for part in split_diff(diff):
         stub = _BINARY_STUB.search(part.data) is not None and b"\nGIT binary patch" not in part.data
@@ -453,7 +453,7 @@ def apply_diff(
 
     Both run in the sandbox, which can write to the tree only. Parts whose path makes `skip` true, and binary
     files that a foreign patch only mentions, are left out and named. `scratch` is an absent or empty folder.
-    If the result is not ok, the tree may hold a part of the patch. Raises SandboxError.
+    If the result is not ok, the tree may hold a part of the patch. Raise SandboxError.
     """
     wanted, dropped = choose_parts(diff, skip)
     if not wanted:

@@ -112,13 +112,15 @@ class DockerSandbox:
         return cls(DockerImages(daemon, copies), limits or ResourceLimits(), min(CPUS, info["NCPU"]))
 
     def prepare(self, image_name: str) -> DockerImage:
-        """Find an image, copy its repository and look into it, once; UserError if it cannot serve."""
+        """Find an image, copy its repository and look into it, once. Raise UserError if it cannot serve."""
         image = self.images[image_name]
         self.facts(image)
         return image
 
     def facts(self, image: DockerImage) -> ImageFacts:
-        """What holds of an image: asked of a container of it once, and kept beside the copy of its repository."""
+        """Return what holds of an image: asked of a container of it once, and kept beside the copy of its
+        repository.
+        """
         known = image.folder / FACTS
         if not known.exists():
             with stage_lock(image.folder, "facts", wait_s=300):
@@ -148,7 +150,7 @@ class DockerSandbox:
         return Container(image, self.limits, stream)
 
     def _start(self, image: DockerImage) -> _Attached:
-        """A new container whose executor has been given its source."""
+        """Return a new container whose executor has been given its source."""
         limits = self.limits
         settings = self.daemon.api.create_host_config(
             network_mode="none",
@@ -238,7 +240,7 @@ class _Attached(SocketStream):
         del self._errors[:-4096]
 
     def said(self) -> str:
-        """The last line that the executor wrote to its standard error."""
+        """Return the last line that the executor wrote to its standard error."""
         return self._errors.decode("utf-8", "replace").strip().split("\n")[-1]
 
     def close(self) -> None:

@@ -105,7 +105,7 @@ def proc_files() -> dict[str, bytes]:
 
 
 def _without_counts(line: str) -> str:
-    """A line of /proc/stat; the moment at which the machine was started stays."""
+    """Return a line of /proc/stat; the moment at which the machine was started stays."""
     name, *counts = line.split(" ")
     if name == "btime":
         return line
@@ -136,7 +136,7 @@ def _bind(root: Path, path: Path) -> list[str]:
 
 
 def _folders(folder: Path) -> list[Path]:
-    """The folders in a folder, if it is one, without links."""
+    """Return the folders in a folder, if it is one, without links."""
     return (
         [] if folder.is_symlink() else [path for path in sorted(folder.glob("*/")) if not path.is_symlink()]
     )

@@ -113,7 +113,7 @@ class PodSandbox:
 
     @classmethod
     def find(cls, folder: Path, root: Path = Path("/"), limits: ResourceLimits | None = None) -> Self:
-        """The pod around this process; UserError if `folder` is not one of a pod's."""
+        """Return the pod around this process. Raise UserError if `folder` is not one of a pod's."""
         if not (folder / "image" / "image.json").is_file():
             raise UserError(
                 f"{folder} is no folder of a pod ({folder}/image/image.json is missing or not to be read): rollouts in "
@@ -128,7 +128,7 @@ class PodSandbox:
         return cls(folder, root, limits or ResourceLimits())
 
     def prepare(self, image_name: str) -> PodImage:
-        """The image of the pod, its repository ready; UserError if it is another one or cannot serve."""
+        """Return the image of the pod, its repository ready. Raise UserError if it is another one or cannot serve."""
         folder = self.folder / "image"
         image = PodImage(**read_json(folder / "image.json"), folder=folder)
         if image_key(image.image_name) != image_key(image_name):
@@ -161,7 +161,7 @@ class PodSandbox:
             raise
 
     def _facts(self, image: PodImage, container: Container) -> ImageFacts:
-        """What holds of the image: asked of the first container, before anything else runs in it."""
+        """Return what holds of the image: asked of the first container, before anything else runs in it."""
         known = image.folder / FACTS
         if not known.exists():
             own = {
@@ -173,7 +173,7 @@ class PodSandbox:
         return ImageFacts.read(known)
 
     def _seen(self, path: str) -> Path:
-        """Where the harness sees a file of the image."""
+        """Return where the harness sees a file of the image."""
         return self.root / path.lstrip("/")
 
 

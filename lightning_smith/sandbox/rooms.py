@@ -27,13 +27,13 @@ class Room(Protocol):
         ...
 
     def image(self, image_name: str) -> Revisions:
-        """The image of a name; UserError if there is none that can serve."""
+        """Return the image of a name. Raise UserError if there is none that can serve."""
         ...
 
     def workspace(
         self, image: Any, branch: str, scratch: Path, *, keep_bytes: int
     ) -> AbstractContextManager[Any]:
-        """A workspace of its own at a branch of such an image."""
+        """Return a workspace of its own at a branch of such an image."""
         ...
 
 
@@ -52,7 +52,7 @@ class BwrapRoom:
 
 
 def open_room(workspace: str, images: Path, testbed_python: Path = TESTBED_PYTHON) -> Room:
-    """Rooms of a kind, with arguments as in `StageSettings`; UserError if this machine lacks what they need."""
+    """Rooms of a kind, with arguments as in `StageSettings`. Raise UserError if this machine lacks what they need."""
     if workspace == "bwrap":
         return BwrapRoom(images, testbed_python)
     if workspace == "docker":

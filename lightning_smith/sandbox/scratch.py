@@ -63,7 +63,7 @@ def sweep(parent: Path) -> None:
 
 
 def _start_ticks(pid: int) -> int:
-    """When a process started, in the kernel's ticks; -1 if there is none. Tells it from a later one's pid."""
+    """Return when a process started, in the kernel's ticks; -1 if there is none. Tells it from a later one's pid."""
     stat = process_stat(pid)
     return stat.start_ticks if stat else -1
 

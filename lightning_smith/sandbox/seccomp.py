@@ -47,7 +47,7 @@ _ARCHITECTURES = {
 
 
 def filter_program(machine: str = platform.machine()) -> bytes | None:
-    """The program for a machine as `uname -m` names it; None for one whose numbers are not listed here."""
+    """Return the program for a machine as `uname -m` names it; None for one whose numbers are not listed here."""
     known = _ARCHITECTURES.get(machine)
     if known is None:
         return None

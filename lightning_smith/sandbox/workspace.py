@@ -39,7 +39,7 @@ class Observation:
 
     @classmethod
     def of(cls, done: Completed) -> Self:
-        """What a sandbox says of a command."""
+        """Return what a sandbox says of a command."""
         returncode = -1 if done.returncode is None else done.returncode
         return cls(done.output, returncode, done.timed_out, done.stopped, done.dropped_bytes)
 
@@ -52,7 +52,7 @@ class Workspace(Protocol):
         ...
 
     def diff(self) -> bytes:
-        """What the commands changed, as a patch; DiffRefusedError if that makes none."""
+        """Return what the commands changed, as a patch; DiffRefusedError if that makes none."""
         ...
 
     def close(self) -> None:
@@ -137,7 +137,7 @@ def python_environment(image: LocalImage) -> dict[str, str]:
 
 
 def observation_text(observation: Observation, chars: int) -> str:
-    """What the policy reads of a command: exit status and `chars` characters of output, head and tail.
+    """Return what the policy reads of a command: exit status and `chars` characters of output, head and tail.
 
     `<returncode>0</returncode>\\n<output>\\n...</output>`. Bytes that are not UTF-8 show as U+FFFD. A command
     that the harness ended says so in its last line.

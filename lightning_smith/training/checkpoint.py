@@ -73,7 +73,7 @@ def describe_files(folder: Path | str) -> dict[str, dict[str, Any]]:
 
 
 def fault(folder: Path | str, required: Collection[str] = REQUIRED) -> str | None:
-    """Why a checkpoint folder is not whole, in a few words; None if it is."""
+    """Return why a checkpoint folder is not whole, in a few words; None if it is."""
     folder = Path(folder)
     if not (folder / FILES).is_file():
         return f"it lacks {FILES}, so its writing was not finished"
@@ -95,7 +95,7 @@ def fault(folder: Path | str, required: Collection[str] = REQUIRED) -> str | Non
 
 
 def newest_whole(root: Path | str, upto: int | None = None) -> Found:
-    """The whole checkpoint of the highest step, at most `upto`."""
+    """Return the whole checkpoint of the highest step, at most `upto`."""
     folders: list[tuple[int, Path]] = []
     for path in Path(root).glob("global_step_*"):
         match = _NAME.fullmatch(path.name)

@@ -63,7 +63,7 @@ class HeadFacts:
 
 
 def head_fault(start: HeadFacts, export: HeadFacts) -> str | None:
-    """Why an export's head cannot be trusted, None if it can.
+    """Return why an export's head cannot be trusted, None if it can.
 
     The two levels of a composite configuration must be as before training and must not contradict each other:
     a loader that believes the wrong one drops a trained head or ties two different ones, and says nothing.
@@ -95,7 +95,7 @@ def export_checkpoint(
         export: appears whole and verified, or not at all.
         prompts: conversations that export and checkpoint must continue with the same tokens.
 
-    Returns files, tensor counts and what was compared. Raises UserError naming the file or tensor at fault.
+    Returns files, tensor counts and what was compared. Raise UserError naming the file or tensor at fault.
     """
     if reason := fault(checkpoint):
         raise UserError(f"{checkpoint} is no whole checkpoint: {reason}; train it again")
@@ -157,7 +157,7 @@ def make_portable(folder: Path) -> None:
 
 
 def _declared_class(folder: Path) -> str | None:
-    """The class that the folder's tokenizer asks for, by the name that transformers 4 knows as well."""
+    """Return the class that the folder's tokenizer asks for, by the name that transformers 4 knows as well."""
     path = folder / TOKENIZER_CONFIG
     declared = read_json(path).get("tokenizer_class") if path.is_file() else None
     return "PreTrainedTokenizerFast" if declared == "TokenizersBackend" else declared
@@ -171,7 +171,7 @@ def verify_export(export: Path, checkpoint: Path, start: Path, prompts: Sequence
     and all that the tokenizer does as before training, no stray file, loading by AutoModelForCausalLM without a
     tensor missing or left over, and the same greedy answers to `prompts`, token by token, as the checkpoint.
 
-    Raises UserError naming the first thing that is not so.
+    Raise UserError naming the first thing that is not so.
     """
     from safetensors.torch import load_file
 
@@ -243,7 +243,7 @@ def _check_dtype(export: Path, exported: dict[str, Any], config: dict[str, Any])
 def _compare_values(
     export: Path, exported: dict[str, Any], trained: dict[str, Any], before: dict[str, Any]
 ) -> int:
-    """Number of tensors that training changed; raises UserError for one that differs from the checkpoint."""
+    """Return the number of tensors that training changed. Raise UserError for one that differs from the checkpoint."""
     changed = 0
     for name, tensor in exported.items():
         if not bool(tensor.isfinite().all()):
@@ -292,7 +292,7 @@ _ODD_TEXTS = (
 
 
 def _tokenizer_facts(folder: Path, prompts: Sequence[Messages]) -> dict[str, Any]:
-    """What decides what a tokenizer does, and what it makes of prompts and odd texts."""
+    """Return what decides what a tokenizer does, and what it makes of prompts and odd texts."""
     from transformers import AutoTokenizer
 
     try:
@@ -330,7 +330,7 @@ def _tokenizer_facts(folder: Path, prompts: Sequence[Messages]) -> dict[str, Any
 
 
 def _compare_answers(export: Path, checkpoint: Path, prompts: Sequence[Messages]) -> list[list[int]]:
-    """Greedy answers of both; raises UserError naming the first prompt in which they part."""
+    """Greedy answers of both. Raise UserError naming the first prompt in which they part."""
     answers = [_greedy_answers(folder, prompts) for folder in (export, checkpoint)]
     for number, (one, other) in enumerate(zip(*answers, strict=True), start=1):
         if one != other:
@@ -344,7 +344,7 @@ def _compare_answers(export: Path, checkpoint: Path, prompts: Sequence[Messages]
 
 
 def _greedy_answers(folder: Path, prompts: Sequence[Messages]) -> list[list[int]]:
-    """The likeliest token after the likeliest token, up to `GREEDY_TOKENS`."""
+    """Return the likeliest token after the likeliest token, up to `GREEDY_TOKENS`."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

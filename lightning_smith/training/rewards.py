@@ -24,7 +24,7 @@ from lightning_smith.contracts.outcome import RolloutRecord
 def shaped_reward(
     record: RolloutRecord, turns: LengthPenalty | None, prompt: LengthPenalty | None
 ) -> float | None:
-    """The reward of one rollout with the penalties that are given; None if it has none."""
+    """Return the reward of one rollout with the penalties that are given; None if it has none."""
     if record.reward is None or record.reward < 1.0:
         return record.reward
     penalty = turns(record.turns) if turns else 0.0
@@ -34,7 +34,7 @@ def shaped_reward(
 def group_rewards(
     records: Sequence[RolloutRecord], turns: LengthPenalty | None, prompt: LengthPenalty | None
 ) -> list[float | None]:
-    """Rewards of a task's rollouts; the raw ones where those do not differ."""
+    """Return rewards of a task's rollouts; the raw ones where those do not differ."""
     raw = [record.reward for record in records]
     if len({reward for reward in raw if reward is not None}) < 2:
         return raw

@@ -119,7 +119,7 @@ class Segment:
 
 
 def task_order(tasks: Sequence[str], per_step: int, seed: int) -> Iterator[tuple[str, ...]]:
-    """The tasks of steps 1, 2, 3, ...: shuffled epochs, none twice before all were taken, none twice in a
+    """Yield the tasks of steps 1, 2, 3, ...: shuffled epochs, none twice before all were taken, none twice in a
     step.
 
     Where an epoch ends inside a step, tasks that the step has already are left for the next one.
@@ -149,7 +149,7 @@ def step_seed(run_seed: int, step: int) -> int:
 
 
 def step_requests(segment: Segment, step: int, tasks: Sequence[str]) -> list[RolloutRequest]:
-    """The rollouts of a step, group by group."""
+    """Return the rollouts of a step, group by group."""
     seed = step_seed(segment.recipe.seed, step)
     return [
         RolloutRequest(
@@ -166,7 +166,9 @@ def step_requests(segment: Segment, step: int, tasks: Sequence[str]) -> list[Rol
 
 
 def choose_validation(tasks: Sequence[str], recipe: Recipe, name: str) -> tuple[str, ...]:
-    """The validation tasks that a recipe is scored on: all, or none if it never is. UserError if there are none."""
+    """Return the validation tasks that a recipe is scored on: all, or none if it never is. UserError if there are
+    none.
+    """
     if recipe.validate_every is None:
         return ()
     if not tasks:
@@ -193,7 +195,7 @@ def validation_requests(segment: Segment) -> list[RolloutRequest]:
 
 
 def reached(segment: Segment, step: int) -> Path | None:
-    """The live checkpoint of exactly this step, if it is whole."""
+    """Return the live checkpoint of exactly this step, if it is whole."""
     found = newest_whole(segment.root, step)
     return found.path if found.step == step else None
 
@@ -204,7 +206,7 @@ def run_segment(segment: Segment, target: int, learner: Learner, dispatch: Dispa
     Goes on from the newest whole checkpoint up to there (named together with any damaged one that it
     skips), and inside an interrupted step from the rollouts that had finished.
 
-    Raises UserError if a checkpoint is of other settings, or if a step has no group with two valid rollouts.
+    Raise UserError if a checkpoint is of other settings, or if a step has no group with two valid rollouts.
     """
     segment.root.mkdir(parents=True, exist_ok=True)
     if path := reached(segment, target):
@@ -245,7 +247,7 @@ def run_segment(segment: Segment, target: int, learner: Learner, dispatch: Dispa
 
 
 def _resume(segment: Segment, target: int, learner: Learner) -> tuple[int, list[float | None]]:
-    """Load the newest whole checkpoint; (0, []) without one. Raises UserError if it is of other settings."""
+    """Load the newest whole checkpoint; (0, []) without one. Raise UserError if it is of other settings."""
     found = newest_whole(segment.root, target)
     for skipped in found.skipped:
         _print(segment, f"skipped {skipped.path}: {skipped.reason}")
@@ -301,7 +303,8 @@ def _collect(
     sampled_from: str,
     dispatch: Dispatch,
 ) -> tuple[list[Finished], int]:
-    """All rollouts in the order of their requests, and how many an interrupted try had finished and kept in `path`.
+    """Return all rollouts in the order of their requests, and how many an interrupted try had finished and kept in
+    `path`.
 
     `sampled_from` names what they are drawn from; those drawn from anything else are run again.
     """
@@ -432,7 +435,7 @@ def _update(segment: Segment, step: int, learner: Learner, finished: Sequence[Fi
 
 
 def _first_unsubmitted(segment: Segment) -> float | None:
-    """The share of solved rollouts without a submission in the first step that solved anything."""
+    """Return the share of solved rollouts without a submission in the first step that solved anything."""
     shares = (row.get("solved_unsubmitted") for row in read_jsonl(segment.metrics_file))
     return next((share for share in shares if share is not None), None)
 

@@ -39,7 +39,7 @@ class Routes:
     data: bytes
 
     def cut(self, positions: int) -> Routes:
-        """The first `positions` of them."""
+        """Return the first `positions` of them."""
         return Routes(positions, self.layers, self.top_k, self.data[: positions * self.layers * self.top_k])
 
 
@@ -99,7 +99,7 @@ def build_trajectory(events: Iterable[dict[str, Any]], *, name: str, routes: Rou
     (`routes_missing`, `routes_unreadable`, `routes_short`): padding would force expert 0 on its tokens.
     Surplus ones are cut.
 
-    Raises UserError if the policy server returned no token ids or log-probabilities, or experts that do not
+    Raise UserError if the policy server returned no token ids or log-probabilities, or experts that do not
     fit the model: nothing that such a server sends can be trained on.
     """
     rows: list[Row] = []
@@ -132,7 +132,7 @@ class RoutesError(Exception):
 def decode_routes(payload: str | None, shape: RouteShape, needed: int, *, where: str) -> Routes:
     """Read base64 of `numpy.save` (uint8 [positions, layers, top_k]) and keep the first `needed` positions.
 
-    Raises RoutesError if this row must be masked, and UserError if the engine records other layers, experts
+    Raise RoutesError if this row must be masked, and UserError if the engine records other layers, experts
     that the model does not have, or nothing but zeros: then no row of it can be trusted.
     """
     if payload is None:

@@ -13,9 +13,9 @@ from lightning_smith.core.errors import UserError
 
 
 def read_weights(folder: Path | str, dtype: torch.dtype) -> dict[str, Tensor]:
-    """All tensors of a Hugging Face folder under the model's own names (a tied head included).
+    """Return all tensors of a Hugging Face folder under the model's own names (a tied head included).
 
-    Raises UserError if a file is absent or unreadable, or a tensor that config.json promises is not there:
+    Raise UserError if a file is absent or unreadable, or a tensor that config.json promises is not there:
     transformers itself would only warn and start that tensor at random.
     """
     folder = Path(folder)

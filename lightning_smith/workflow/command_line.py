@@ -67,7 +67,7 @@ def refuse_command_line(config: Iterable[str], configfiles: Iterable[Path], fold
 
 
 def read_configfile(file: Path) -> dict[str, Any]:
-    """Return a file of --configfile as it is written; UserError if it is absent, no YAML, or no mapping."""
+    """Return a file of --configfile as it is written. Raise UserError if it is absent, no YAML, or no mapping."""
     if not file.exists():
         hint = (
             "correct its name"
@@ -115,7 +115,7 @@ def typed_flags(configfiles: Iterable[Path], config: Iterable[str] | None) -> tu
 
 
 def config_values(entries: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The entries of --config, `KEY=YAML`, in their order; UserError for one that is no YAML.
+    """Yield the entries of --config, `KEY=YAML`, in their order. Raise UserError for one that is no YAML.
 
     Snakemake itself leaves numbers and booleans below the first level as text.
     """

@@ -14,7 +14,7 @@ from lightning_smith.core.files import sha256_file
 
 
 def interpreter(project: Path) -> Path:
-    """The Python of an environment that `create` made."""
+    """Return the Python of an environment that `create` made."""
     return project / ".venv" / "bin" / "python"
 
 
@@ -22,7 +22,7 @@ def create(project: Path, *, exact: bool = True) -> dict[str, Any]:
     """Install what `project/uv.lock` names; returns Python version, packages and lock hash.
 
     What else the environment has is removed if `exact`.
-    Raises UserError where uv, the network or the disk fails; uv's own message has been printed before.
+    Raise UserError where uv, the network or the disk fails; uv's own message has been printed before.
     """
     lock = project / "uv.lock"
     if not lock.is_file():

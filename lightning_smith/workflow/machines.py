@@ -34,7 +34,7 @@ def count_gpus() -> int:
 
 
 def lacks_a() -> str | None:
-    """What Machine A lacks: a Docker daemon that answers, and a Kubernetes configuration."""
+    """Return what Machine A lacks: a Docker daemon that answers, and a Kubernetes configuration."""
     docker = shutil.which("docker")
     if not docker:
         return "no docker command"
@@ -50,7 +50,7 @@ def lacks_a() -> str | None:
 
 
 def lacks_docker() -> str | None:
-    """What a machine that prepares images lacks: a Docker daemon that can be used."""
+    """Return what a machine that prepares images lacks: a Docker daemon that can be used."""
     from lightning_smith.images.daemon import DockerError, connect
 
     try:
@@ -61,13 +61,13 @@ def lacks_docker() -> str | None:
 
 
 def lacks_b() -> str | None:
-    """What Machine B lacks: its GPUs."""
+    """Return what Machine B lacks: its GPUs."""
     gpus = count_gpus()
     return None if gpus >= GPUS_OF_B else f"{gpus} NVIDIA GPUs of {GPUS_OF_B}"
 
 
 def lacks_laptop() -> str | None:
-    """What a machine for the miniature lacks: Linux."""
+    """Return what a machine for the miniature lacks: Linux."""
     return None if os.uname().sysname == "Linux" else f"{os.uname().sysname} instead of Linux"
 
 
@@ -131,7 +131,7 @@ def check_host(jobs: Sequence[PlannedJob], request: Request, backends: Mapping[s
 
 
 def _not_built(lacking: Mapping[tuple[str, str], Sequence[str]]) -> str:
-    """A clause that says which backends no machine has yet, and which rules are refused everywhere for it."""
+    """Return a clause that says which backends no machine has yet, and which rules are refused everywhere for it."""
     rules = sorted(set(chain.from_iterable(lacking.values())))
     absent = ", ".join(f"backends.{key}={value}" for key, value in lacking)
     return f"{', '.join(rules)} will be refused there too, since this version does not have {absent} yet"
@@ -165,7 +165,7 @@ def refuse_wrong_machine(jobs: Sequence[PlannedJob], request: Request) -> None:
 
 
 def steps_of(jobs: Sequence[PlannedJob], request: Request) -> list[str]:
-    """What to run on which machine, in order, and what to bring there, one clause a machine."""
+    """Return what to run on which machine, in order, and what to bring there, one clause a machine."""
     phases = _phases(jobs, request.with_docker)
     order = sorted({phase for phase in phases if phase.profile})
     steps: list[str] = []
@@ -198,7 +198,7 @@ class _Phase:
 
 
 def _phases(jobs: Sequence[PlannedJob], with_docker: str) -> list[_Phase]:
-    """The phase of each job; one that runs anywhere runs where the last one that it waits for did."""
+    """Return the phase of each job; one that runs anywhere runs where the last one that it waits for did."""
     phases: dict[int, _Phase] = {}
 
     def phase(place: int) -> _Phase:

@@ -23,7 +23,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def data_file(path: Path) -> DataFile:
-    """Size and hash of a file."""
+    """Return the size and hash of a file."""
     return DataFile(path.name, path.stat().st_size, sha256_file(path))
 
 

@@ -107,7 +107,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def retry_command(argv: list[str], images: Iterable[str]) -> str:
-    """The same command for these images alone."""
+    """Return the same command for these images alone."""
     kept = [word for n, word in enumerate(argv) if "--image" not in (word, argv[n - 1] if n else "")]
     named = [part for name in sorted(images) for part in ("--image", name)]
     return shlex.join(["python", "scripts/images/pull_images.py", *kept, *named])

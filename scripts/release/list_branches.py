@@ -23,7 +23,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def full_name(image_name: str, table: Path | None) -> str:
-    """The name of a key in the table, if one is given."""
+    """Return the name of a key in the table, if one is given."""
     names = {image_name: image_name} if table is None else read_names(table)
     if image_name not in names:
         raise UserError(f"{table} does not name {image_name}: give the key of an image that a task has")

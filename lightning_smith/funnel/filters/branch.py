@@ -20,7 +20,7 @@ def reasons(batch: pa.RecordBatch, branches: Mapping[str, Set[str]]) -> list[str
     """`not_in_image` for each row to drop; `branches` are those of each image, by image name.
 
     An image is told by its key: the release and the daemon may name its organisation differently. Raises
-    UserError for an image whose branches are not known.
+    Raise UserError for an image whose branches are not known.
     """
     by_key = {image_key(name): listed for name, listed in branches.items()}
     keys: dict[str, str] = {}

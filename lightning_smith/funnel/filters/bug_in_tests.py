@@ -21,7 +21,7 @@ REASONS = (UNREADABLE, IN_TEST_FILE)
 
 
 def columns(grade: Grade) -> tuple[str, ...]:
-    """What `reasons` reads: of PASS_TO_PASS only tests in the files of FAIL_TO_PASS decide, or all."""
+    """Return what `reasons` reads: of PASS_TO_PASS only tests in the files of FAIL_TO_PASS decide, or all."""
     return ("patch", "FAIL_TO_PASS", *(("PASS_TO_PASS",) if grade is Grade.ALL else ()))
 
 
@@ -32,7 +32,7 @@ def reasons(batch: pa.RecordBatch, grade: Grade) -> list[str | None]:
 
 
 def why_dropped(patch: str, *tests: Sequence[str]) -> str | None:
-    """The reason to drop a row with this patch, whose tests that decide are in the files of these."""
+    """Return the reason to drop a row with this patch, whose tests that decide are in the files of these."""
     try:
         edited = edited_files(patch)
     except UnreadablePatchError:

@@ -55,7 +55,7 @@ def decide(
     """Run a filter over the rows that `previous` kept (None: over every row).
 
     `columns` are what `reasons` reads. With `cheap_batches` it is asked about other rows too, of which nothing is kept,
-    and lists of strings may be dictionary-encoded: cheaper where most of a shard is in them. Raises UserError for a bad
+    and lists of strings may be dictionary-encoded: cheaper where most of a shard is in them. Raise UserError for a bad
     shard, for an id that two rows share, and if `previous` kept a row that the shards do not have.
     """
     decided: dict[str, str | None] = {}
@@ -73,7 +73,7 @@ def decide(
 
 
 def decisions_on(decisions: Decisions, previous: Decisions) -> Decisions:
-    """Of a filter's decisions those about the rows that `previous` kept; UserError if it kept any other row."""
+    """Of a filter's decisions those about the rows that `previous` kept. Raise UserError if it kept any other row."""
     kept = previous.kept
     if absent := kept - decisions.reasons.keys():
         raise UserError(

@@ -57,7 +57,7 @@ def reasons(
 
 
 def judge(batch: pa.RecordBatch, profiles: Mapping[ProfileKey, Profile], odd: OddReason) -> list[Judgement]:
-    """A judgement for each row. Raises UserError for a repository that the table of profiles lacks."""
+    """Return a judgement for each row. Raise UserError for a repository that the table of profiles lacks."""
     lists = [batch.column(name) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")]
     special = special_ids(lists, batch.num_rows)
     judged: list[Judgement] = []

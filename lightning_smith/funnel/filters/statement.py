@@ -29,7 +29,7 @@ def reasons(batch: pa.RecordBatch) -> list[str | None]:
 
 
 def why_dropped(statement: str | None) -> str | None:
-    """The reason to drop a row with this statement, None if it has something to read."""
+    """Return the reason to drop a row with this statement, None if it has something to read."""
     if statement is None:
         return NULL
     if not statement:
@@ -40,7 +40,7 @@ def why_dropped(statement: str | None) -> str | None:
 
 
 def _shows_nothing(character: str) -> bool:
-    """Whether a character is blank, a control or format character, or a letter without a glyph."""
+    """Return whether a character is blank, a control or format character, or a letter without a glyph."""
     return (
         character.isspace() or character in _BLANK_LETTERS or unicodedata.category(character) in ("Cc", "Cf")
     )

@@ -40,20 +40,20 @@ class _Lists:
             self._numbers = encoded.indices.to_numpy()[column.values.indices.to_numpy()]
 
     def distinct(self, row: int, count: int) -> np.ndarray | pa.Array:
-        """The distinct ones of the first `count` tests of a row, as numbers where they are encoded."""
+        """Return the distinct ones of the first `count` tests of a row, as numbers where they are encoded."""
         start, size = self._starts[row], min(self.sizes[row], count)
         if self._numbers is not None:
             return np.unique(self._numbers[start : start + size])
         return self._values.slice(start, size).unique()
 
     def strings(self, distinct: np.ndarray | pa.Array) -> set[str]:
-        """What `distinct` found, as strings."""
+        """Return what `distinct` found, as strings."""
         found = self._values.take(pa.array(distinct)) if isinstance(distinct, np.ndarray) else distinct
         return set(found.to_pylist())
 
 
 def _more_distinct_than(limit: int, columns: list[_Lists], row: int) -> bool:
-    """Whether more than `limit` tests are distinct; of 22,000, the first limit + 1 nearly always tell."""
+    """Return whether more than `limit` tests are distinct; of 22,000, the first limit + 1 nearly always tell."""
     count, longest = limit + 1, max(column.sizes[row] for column in columns)
     while True:
         distinct = [column.distinct(row, count) for column in columns]

@@ -20,7 +20,7 @@ REASONS = (GRADER_ERROR, FLAKY, BOTH_WRONG, GOLD_FAILS, EMPTY_PASSES)
 def reasons(batch: pa.RecordBatch, verdicts: Mapping[str, str | None]) -> list[str | None]:
     """One of REASONS for each row to drop; `verdicts` as `validation.verdicts` returns them.
 
-    Raises UserError for a row that was not validated.
+    Raise UserError for a row that was not validated.
     """
     found: list[str | None] = []
     for instance_id in batch.column("instance_id").to_pylist():

@@ -94,12 +94,12 @@ def problem_statement(entity: str, path: str, kind: str, first: int, last: int) 
 
 
 def bash_block(command: str) -> str:
-    """A reply: one command in a fenced bash block."""
+    """Return a reply: one command in a fenced bash block."""
     return f"```bash\n{command}\n```"
 
 
 def observation(returncode: int, output: str) -> str:
-    """The user message that follows a command; `output` ends with its own newline, if it has one."""
+    """Return the user message that follows a command; `output` ends with its own newline, if it has one."""
     return f"<returncode>{returncode}</returncode>\n<output>\n{output}</output>"
 
 
@@ -109,7 +109,7 @@ def view_command(path: str, first: int, last: int) -> str:
 
 
 def numbered_lines(first: int, lines: Sequence[str]) -> str:
-    """What `view_command` prints for these lines."""
+    """Return what `view_command` prints for these lines."""
     return "".join(f"{first + offset}:{line}\n" for offset, line in enumerate(lines))
 
 
@@ -144,12 +144,12 @@ def render_opening(user: str) -> str:
 
 
 def render_reply(command: str) -> str:
-    """What the policy samples for a command, its end token included."""
+    """Return what the policy samples for a command, its end token included."""
     return bash_block(command) + TURN_END
 
 
 def render_observation(returncode: int, output: str) -> str:
-    """What stands between two replies: the end of the turn, the observation, the next turn's start."""
+    """Return what stands between two replies: the end of the turn, the observation, the next turn's start."""
     return "\n" + render_turn("user", observation(returncode, output)) + _REPLY_START
 
 
@@ -173,7 +173,7 @@ def submit_prompt(task: EditTask, command: str) -> str:
 
 
 def repair_command(task: EditTask) -> str:
-    """The right command of turn 2."""
+    """Return the right command of turn 2."""
     return sed_command(task.path, task.repair)
 
 
@@ -181,7 +181,7 @@ def repair_command(task: EditTask) -> str:
 
 
 def find_repair(buggy: str, fixed: str) -> tuple[str, str, int] | None:
-    """The replacement (old, new, nth) that turns line `buggy` into `fixed`, blanks aside; None if none does.
+    """Return the replacement (old, new, nth) that turns line `buggy` into `fixed`, blanks aside; None if none does.
 
     Blanks are ignored because SWE-smith prints a changed operator with one blank on either side,
     whatever the original looked like. Operators are tried before numbers, from left to right.
@@ -204,7 +204,7 @@ def find_repair(buggy: str, fixed: str) -> tuple[str, str, int] | None:
 
 
 def relatives(operator: str) -> tuple[str, ...]:
-    """The other operators of the operator's family; () for one that no fault touches."""
+    """Return the other operators of the operator's family; () for one that no fault touches."""
     for families in OPERATOR_FAMILIES.values():
         for family in families:
             if operator in family:
@@ -213,7 +213,7 @@ def relatives(operator: str) -> tuple[str, ...]:
 
 
 def candidate_edits(kind: str, first: int, lines: Sequence[str]) -> list[Edit]:
-    """Every edit of this kind that the window offers, the right one among them.
+    """Return every edit of this kind that the window offers, the right one among them.
 
     It is what a careful but ignorant author of edits would choose from, and what the noisy
     demonstrations of the warm start draw from.
@@ -255,6 +255,6 @@ def _without_blanks(text: str) -> str:
 
 
 def _ordinal(pattern: str, line: str, start: int) -> int:
-    """Which match of `pattern`, counted as sed does (without overlap), starts at `start`; 0 if none."""
+    """Return which match of `pattern`, counted as sed does (without overlap), starts at `start`; 0 if none."""
     matches = enumerate(re.finditer(pattern, line, re.ASCII), start=1)
     return next((number for number, match in matches if match.start() == start), 0)

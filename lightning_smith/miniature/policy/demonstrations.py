@@ -91,7 +91,7 @@ class Site:
     context: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """A row of the demonstrations file."""
+        """Return a row of the demonstrations file."""
         return asdict(self)
 
     @classmethod
@@ -195,7 +195,7 @@ def _arithmetic_faults(
 def _replacements(
     kind: str, symbol: str, others: Iterable[str], left: ast.expr, right: ast.expr, lines: Sequence[str]
 ) -> Iterator[tuple[str, int, str]]:
-    """The line with the operator between two operands replaced by each of `others`, one blank on either side.
+    """Yield the line with the operator between two operands replaced by each of `others`, one blank on either side.
 
     A comparison keeps the blanks it had, so only one with single blanks is repaired by a whole-token edit.
     """
@@ -221,7 +221,7 @@ def _replacements(
 def _number_faults(
     node: ast.BinOp, lines: Sequence[str], rng: random.Random
 ) -> Iterator[tuple[str, int, str]]:
-    """The one integer operand of an operation moved by one.
+    """Yield the one integer operand of an operation moved by one.
 
     Of two integer operands SWE-smith moves both, and no single edit repairs that.
     """
@@ -288,17 +288,17 @@ def collect(
 
 
 def telling(lines: Iterable[str]) -> set[str]:
-    """The lines, stripped, that are long enough to tell one program from another."""
+    """Return the lines, stripped, that are long enough to tell one program from another."""
     return {line.strip() for line in lines if len(line.strip()) > MAX_COMMON_LINE}
 
 
 def lines_of_package(files: Mapping[str, TreeFile], source: str) -> set[str]:
-    """The telling lines of a package's code: a fault put there is repaired to one of them."""
+    """Return the telling lines of a package's code: a fault put there is repaired to one of them."""
     return telling(line for _, text in python_files(files, source) for line in text.split("\n"))
 
 
 def lines_of_tasks(tasks_file: Path) -> set[str]:
-    """The telling repaired lines of a tasks file (JSON lines with `fixed`)."""
+    """Return the telling repaired lines of a tasks file (JSON lines with `fixed`)."""
     return telling(str(row["fixed"]) for row in read_jsonl(tasks_file))
 
 
@@ -328,7 +328,7 @@ class Demonstrations:
         return cls(Site.from_dict(row) for row in read_jsonl(path))
 
     def counts(self) -> dict[str, int]:
-        """Sites of each kind."""
+        """Return sites of each kind."""
         return {kind: len(sites) for kind, sites in self._by_kind.items()}
 
     def draw(self, rng: random.Random) -> EditTask:
@@ -359,7 +359,7 @@ class Demonstrations:
         return f"{root}{package}{module}{stem}.py"
 
     def _word(self, rng: random.Random) -> str:
-        """A word of someone's code, or one made of syllables."""
+        """Return a word of someone's code, or one made of syllables."""
         if rng.random() < 0.3:
             syllables = rng.choice((1, 2, 3))
             return "".join(
@@ -371,7 +371,7 @@ class Demonstrations:
 
 
 def place_window(site: Site, rng: random.Random, shift: int = 0) -> EditTask | None:
-    """The site as a task: window at a random height, line numbers moved by `shift`; None if impossible."""
+    """Return the site as a task: window at a random height, line numbers moved by `shift`; None if impossible."""
     lines = list(site.context)
     index = site.line - site.context_first
     lines[index] = site.buggy
@@ -390,7 +390,7 @@ def place_window(site: Site, rng: random.Random, shift: int = 0) -> EditTask | N
 
 
 def draw_edit(task: EditTask, correct_share: float, rng: random.Random) -> Edit:
-    """The task's repair with probability `correct_share`, else another edit of its kind in its window."""
+    """Return the task's repair with probability `correct_share`, else another edit of its kind in its window."""
     if rng.random() < correct_share:
         return task.repair
     others = [edit for edit in candidate_edits(task.kind, task.first, task.lines) if edit != task.repair]
@@ -398,5 +398,5 @@ def draw_edit(task: EditTask, correct_share: float, rng: random.Random) -> Edit:
 
 
 def whole_conversation(task: EditTask) -> str:
-    """All three turns with the right commands: what the tokenizer is trained on."""
+    """Return all three turns with the right commands: what the tokenizer is trained on."""
     return submit_prompt(task, repair_command(task)) + render_reply(SUBMIT_COMMAND)

@@ -52,7 +52,7 @@ _PIECES = _OPERATOR_TOKENS + r"|[A-Za-z]+|[0-9]{1,2}| +|\n+|[^A-Za-z0-9 \n]"
 
 
 def train_tokenizer(texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer of `VOCABULARY` tokens trained on conversations.
+    """Return a byte-level BPE tokenizer of `VOCABULARY` tokens trained on conversations.
 
     An operator with its two blanks is one piece, so that choosing an operator is choosing one token;
     numbers are cut in pieces of one or two digits; words are never joined with what surrounds them.
@@ -90,7 +90,7 @@ def encode(tokenizer: Any, text: str) -> list[int]:
 
 
 def build_model(kind: Kind, seed: int = 0) -> torch.nn.Module:
-    """A fp32 model with random weights that depend on the seed alone.
+    """Return a fp32 model with random weights that depend on the seed alone.
 
     dense: 0.92 million parameters; moe: 1.91 million, 8 experts of which 2 a token. Embeddings are tied.
     """
@@ -163,5 +163,5 @@ def save_policy(model: Any, tokenizer: Any, folder: Path | str, dtype: torch.dty
 
 
 def count_parameters(model: torch.nn.Module) -> int:
-    """Number of distinct weights; tied embeddings count once."""
+    """Return the number of distinct weights; tied embeddings count once."""
     return sum(parameter.numel() for parameter in model.parameters())

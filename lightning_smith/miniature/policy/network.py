@@ -72,7 +72,7 @@ class Shape:
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Read config.json; raises UserError for an architecture that this network does not compute."""
+        """Read config.json. Raise UserError for an architecture that this network does not compute."""
         config = read_json(folder / "config.json")
         kind = config.get("model_type")
         rope = config.get("rope_parameters") or {}
@@ -193,9 +193,9 @@ class Network:
 
     @classmethod
     def load(cls, folder: Path | str, dtype: torch.dtype = torch.float32, *, frozen: bool = True) -> Self:
-        """The network of a Hugging Face folder, computed in `dtype`.
+        """Return the network of a Hugging Face folder, computed in `dtype`.
 
-        Raises UserError naming the folder and what is absent, unreadable or does not fit its config.json.
+        Raise UserError naming the folder and what is absent, unreadable or does not fit its config.json.
         """
         folder = Path(folder)
         for name in ("config.json", "model.safetensors", "tokenizer.json"):
@@ -209,7 +209,7 @@ class Network:
     def load_weights(self, folder: Path | str) -> None:
         """Take the weights of another folder of the same shape, all or none.
 
-        Raises UserError naming the folder and what is absent, unreadable or does not fit.
+        Raise UserError naming the folder and what is absent, unreadable or does not fit.
         """
         tensors = _read_weights(Path(folder), self.shape, self._dtype)
         with torch.no_grad():
@@ -235,7 +235,7 @@ class Network:
         return frozenset([stop] if isinstance(stop, int) else stop)
 
     def empty(self, rows: int) -> Context:
-        """A context in which `rows` rows have read nothing."""
+        """Return a context in which `rows` rows have read nothing."""
         nothing = self.weights["model.norm.weight"].new_empty(
             rows, self.shape.kv_heads, 0, self.shape.head_size
         )
@@ -302,7 +302,7 @@ class Network:
         bias: Tensor,
         context: Context,
     ) -> Tensor:
-        """What the heads saw, [B, S, heads * D]; the new keys and values are added to the context."""
+        """Return what the heads saw, [B, S, heads * D]; the new keys and values are added to the context."""
         shape, (rows, new, _) = self.shape, normed.shape
         heads = self._linear(normed, layer.qkv).view(rows, new, -1, shape.head_size)
         turned, values = heads.split([shape.heads + shape.kv_heads, shape.kv_heads], dim=2)
@@ -338,7 +338,7 @@ class Network:
         return torch.zeros_like(scores).scatter(-1, chosen, self._rounded(weights)), chosen
 
     def _mlp(self, layer: _Layer, normed: Tensor, scores: Tensor | None, chosen: Tensor | None) -> Tensor:
-        """The MLP; in a mixture of experts the sum of the chosen experts, each times its score."""
+        """Return the MLP; in a mixture of experts the sum of the chosen experts, each times its score."""
         if scores is not None and chosen is not None and chosen[..., 0].numel() > WIDE_TOKENS:
             flat = self._by_expert(layer, normed.flatten(0, 1), scores.flatten(0, 1), chosen.flatten(0, 1))
             return flat.view_as(normed)
@@ -349,7 +349,7 @@ class Network:
         return self._linear(self._rounded(inner).flatten(2), layer.down.flatten(1))
 
     def _by_expert(self, layer: _Layer, states: Tensor, scores: Tensor, chosen: Tensor) -> Tensor:
-        """Each expert for its own tokens; states [tokens, H], scores [tokens, experts], chosen [tokens, k]."""
+        """Return each expert for its own tokens; states [tokens, H], scores [tokens, experts], chosen [tokens, k]."""
         total = torch.zeros_like(states)
         for expert in range(self.shape.experts):
             own = (chosen == expert).any(dim=-1).nonzero()[:, 0]
@@ -424,7 +424,7 @@ def _append(used: Tensor, added: Tensor) -> Tensor:
 
 
 def _read_weights(folder: Path, shape: Shape, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Exactly the tensors that `shape` names; raises UserError naming folder and tensor or file at fault."""
+    """Exactly the tensors that `shape` names. Raise UserError naming folder and tensor or file at fault."""
     path = folder / "model.safetensors"
     try:
         tensors = load_file(path)

@@ -99,7 +99,7 @@ class _Conversations:
         self._kept: OrderedDict[tuple[int, tuple[int, ...]], _Kept] = OrderedDict()
 
     def longest(self, owner: int, prompt: tuple[int, ...], turn_ends: frozenset[int]) -> _Kept | None:
-        """The longest kept beginning of `prompt`.
+        """Return the longest kept beginning of `prompt`.
 
         An answer is kept up to its last sampled token, which is not fed: the end of the turn, or the token
         before it if the answer was cut at its length limit.
@@ -163,7 +163,7 @@ class Sampler:
         self._conversations = _Conversations(CACHED_TOKENS)
 
     def limit_positions(self, tokens: int) -> None:
-        """Hold no more than `tokens`, prompt and answer; raises UserError if the model cannot hold so many."""
+        """Hold no more than `tokens`, prompt and answer. Raise UserError if the model cannot hold so many."""
         if not 1 < tokens <= self.network.shape.max_positions:
             raise UserError(
                 f"a context of {tokens} tokens was asked for, and the model holds {self.network.shape.max_positions}: "
@@ -176,13 +176,13 @@ class Sampler:
         return self.text.encode_chat(messages)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of an answer, special tokens left out."""
+        """Return the text of an answer, special tokens left out."""
         return self.text.decode(tokens)
 
     def load_weights(self, folder: Path | str) -> None:
         """Replace all weights by those of a Hugging Face folder, and drop what was kept of conversations.
 
-        Raises UserError for a folder that is absent, damaged or another model's; the weights are then
+        Raise UserError for a folder that is absent, damaged or another model's; the weights are then
         unchanged.
         """
         self.network.load_weights(folder)
@@ -274,7 +274,7 @@ class Sampler:
         return state
 
     def _restore(self, kept: Sequence[_Kept | None]) -> _State:
-        """A state that holds what was kept, padded on the right; rows without anything are empty."""
+        """Return a state that holds what was kept, padded on the right; rows without anything are empty."""
         rows, width = len(kept), max(item.tokens if item else 0 for item in kept)
         lengths = torch.tensor([item.tokens if item else 0 for item in kept])
         shape, context = self.network.shape, self.network.empty(rows)

@@ -112,7 +112,7 @@ class Batcher(threading.Thread):
                 self._answer(jobs)
 
     def _gather(self, first: _Job) -> tuple[list[_Job], _Swap | _Stop | None]:
-        """A batch that starts with `first`, and the queued swap or stop that ended it, if one did."""
+        """Return a batch that starts with `first`, and the queued swap or stop that ended it, if one did."""
         jobs = [first]
         time.sleep(self._window_s)
         while len(jobs) < self._max_batch:
@@ -174,7 +174,7 @@ class PolicyServer:
         self._numbers = itertools.count(1)
 
     def app(self) -> Starlette:
-        """The ASGI application; its lifespan starts and stops the model thread."""
+        """Return the ASGI application; its lifespan starts and stops the model thread."""
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -318,7 +318,7 @@ def _is_message(value: Any) -> bool:
 
 
 def _number(body: dict[str, Any], keys: tuple[str, ...], default: float, low: float | None = None) -> float:
-    """The first of `keys` in the body, or `default`; BadRequestError if no number or below `low`."""
+    """Return the first of `keys` in the body, or `default`; BadRequestError if no number or below `low`."""
     for key in keys:
         value = body.get(key)
         if value is None:

@@ -36,9 +36,9 @@ class ChatText:
         return self.encode(self._template.render(messages=list(messages), add_generation_prompt=True))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Text of tokens, special ones left out."""
+        """Return the text of tokens, special ones left out."""
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
 
     def piece(self, token: int) -> str:
-        """Text of one token, special or not."""
+        """Return the text of one token, special or not."""
         return self._tokenizer.decode([token], skip_special_tokens=False)

@@ -45,7 +45,7 @@ class TrainSettings:
 def train_segment(settings: TrainSettings) -> dict[str, Any]:
     """Train up to `settings.step` and return the manifest of its checkpoint.
 
-    If that checkpoint is whole already, nothing is started. Raises UserError for a step that is no checkpoint
+    If that checkpoint is whole already, nothing is started. Raise UserError for a step that is no checkpoint
     of the recipe, an asynchronous recipe, or whatever stops services, rollouts or training.
     """
     recipe = settings.stage.recipe
@@ -59,7 +59,7 @@ def train_segment(settings: TrainSettings) -> dict[str, Any]:
 
 
 def _describe_inputs(settings: TrainSettings) -> dict[str, Any]:
-    """Hashes of everything outside the recipe that changes the result."""
+    """Return hashes of everything outside the recipe that changes the result."""
     return {
         "model_sha256": sha256_file(settings.model / "model.safetensors"),
         "tasks_sha256": sha256_file(settings.tasks),
@@ -156,7 +156,9 @@ def _run(settings: TrainSettings, segment: Segment) -> Path:
 
 
 def _all_tasks(settings: TrainSettings, segment: Segment) -> Path:
-    """The file that rollouts find their tasks in: the training tasks, with those of validation if there are any."""
+    """Return the file that rollouts find their tasks in: the training tasks, with those of validation if there are
+    any.
+    """
     if settings.validation is None or not segment.validation_tasks:
         return settings.tasks
     path = segment.root / "tasks.jsonl"
@@ -167,7 +169,7 @@ def _all_tasks(settings: TrainSettings, segment: Segment) -> Path:
 def _manifest(
     settings: TrainSettings, segment: Segment, checkpoint: Path, inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the rule declares as its output; the same for the same checkpoint."""
+    """Return what the rule declares as its output; the same for the same checkpoint."""
     state = read_json(checkpoint / "state.json")
     steps = [row for row in read_jsonl(segment.metrics_file) if row["step"] <= settings.step]
     validation = [{"step": row["step"], **row.pop("validation")} for row in steps if "validation" in row]

@@ -98,7 +98,7 @@ def row_log_probs(network: Network, rows: Sequence[Row], *, replay: bool = False
 
 
 def _build_tree(rows: Sequence[Row], *, with_routes: bool) -> tuple[list[list[_Node]], list[list[_Node]]]:
-    """Distinct beginnings by level (number of pieces before), and each row's path of nodes through them."""
+    """Return distinct beginnings by level (number of pieces before), and each row's path of nodes through them."""
     levels: list[list[_Node]] = []
     known: list[dict[tuple[Any, ...], _Node]] = []
     paths: list[list[_Node]] = []
@@ -154,7 +154,7 @@ def _forward_level(
 
 
 def _continue(network: Network, nodes: Sequence[_Node], before: _Level | None) -> _Level:
-    """The state that the nodes of a level start from: their parents', or an empty one."""
+    """Return the state that the nodes of a level start from: their parents', or an empty one."""
     nothing = torch.empty(0)
     if before is None:
         return _Level(network.empty(len(nodes)), None, nothing)
@@ -210,7 +210,7 @@ def _stack_routes(nodes: Sequence[_Node], width: int, network: Network) -> Tenso
 
 
 def policy_loss(log_probs: Tensor, old: Tensor, advantage: Tensor, weight: Tensor, recipe: Recipe) -> Tensor:
-    """The loss of the module's docstring; all tensors [tokens], `weight` = 1 / (rollout's tokens * rows)."""
+    """Return the loss of the module's docstring; all tensors [tokens], `weight` = 1 / (rollout's tokens * rows)."""
     ratio, clipped = _ratios(log_probs, old, recipe)
     if recipe.loss == "cispo_per_rollout_mean":
         return (-clipped.detach() * advantage * log_probs * weight).sum()
@@ -220,7 +220,8 @@ def policy_loss(log_probs: Tensor, old: Tensor, advantage: Tensor, weight: Tenso
 
 
 def clipped_tokens(log_probs: Tensor, old: Tensor, advantage: Tensor, recipe: Recipe) -> Tensor:
-    """Which tokens the clip to 1 - clip_low and 1 + clip_high changes, as verl's `pg_clipfrac` counts; bool [tokens].
+    """Return which tokens the clip to 1 - clip_low and 1 + clip_high changes, as verl's `pg_clipfrac` counts; bool
+    [tokens].
 
     With CISPO every ratio outside counts, else only one that is clipped to the larger loss.
     """
@@ -325,7 +326,8 @@ class GrpoLearner:
         return sha256_file(self._pushed / "model.safetensors")
 
     def update(self, rollouts: Sequence[TrainedRollout]) -> dict[str, float | None]:
-        """The AdamW steps of one step of training, on all rollouts with an advantage; none if every group is uniform.
+        """Return the AdamW steps of one step of training, on all rollouts with an advantage; none if every group is
+        uniform.
 
         Rollouts are dealt to the recipe's number of updates in turn, so that each group is in all of them; `rows` of
         the loss stays the whole step's.

@@ -27,7 +27,7 @@ from lightning_smith.miniature.policy.warm_start import MODEL_SEED, MOE_STAGES, 
 
 
 def upcycle(dense: Any, seed: int = MODEL_SEED) -> Any:
-    """An MoE model (fp32) that starts from the weights of the dense model; `seed` picks units and router."""
+    """Return an MoE model (fp32) that starts from the weights of the dense model; `seed` picks units and router."""
     moe = build_model("moe", seed)
     source, target = dense.state_dict(), moe.state_dict()
     generator = torch.Generator().manual_seed(seed)

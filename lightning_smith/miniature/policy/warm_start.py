@@ -141,7 +141,7 @@ Segments = list[tuple[str, float]]
 
 
 def weighted_segments(task: EditTask, edit: Edit, stage: Stage, submit: bool) -> Segments:
-    """The conversation in pieces with the weight of their tokens in the loss."""
+    """Return the conversation in pieces with the weight of their tokens in the loss."""
     opening, line, replacement, rest = sed_parts(task.path, edit)
     before, after = render_reply("\0").split("\0")
     segments = [
@@ -420,14 +420,14 @@ def publish(model: Any, tokenizer: Any, recipe: dict[str, Any], out: Path, dtype
 
 
 def describe_device(device: str) -> str:
-    """What the weights were computed on: `cpu, 1 thread` or the accelerator's name."""
+    """Return what the weights were computed on: `cpu, 1 thread` or the accelerator's name."""
     if device == "cpu":
         return f"cpu, {torch.get_num_threads()} thread(s)"
     return f"{device}, {torch.cuda.get_device_name(device)}"
 
 
 def random_policy(demonstrations_file: Path) -> tuple[Any, Any]:
-    """A dense policy with random weights and a tokenizer trained on conversations."""
+    """Return a dense policy with random weights and a tokenizer trained on conversations."""
     demonstrations = Demonstrations.read(demonstrations_file)
     rng = random.Random(MODEL_SEED)
     texts = (whole_conversation(demonstrations.draw(rng)) for _ in range(TOKENIZER_CONVERSATIONS))

@@ -102,7 +102,7 @@ def source_files(tree: Path, source: str) -> list[str]:
 
 
 def bugs_of_file(tree: Path, path: str, executed: set[tuple[str, int]] | None = None) -> Iterator[Bug]:
-    """Every one-line bug of a file's functions, each once.
+    """Yield every one-line bug of a file's functions, each once.
 
     `executed`: (path, first line) of the functions to look at; None: all of them.
     """
@@ -134,7 +134,7 @@ def _first_line(node: ast.FunctionDef) -> int:
 
 
 def _innermost_functions(entities: list[PythonEntity]) -> dict[int, ast.AST]:
-    """The innermost function or class of each line; entities come outermost first."""
+    """Return the innermost function or class of each line; entities come outermost first."""
     owners: dict[int, ast.AST] = {}
     for entity in entities:
         for line in range(entity.line_start, entity.line_end + 1):

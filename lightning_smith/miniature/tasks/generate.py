@@ -105,7 +105,7 @@ class PackageWork:
         partial.rename(self.tree)
 
     def reference(self, testbed: Testbed) -> dict[str, FileReference]:
-        """The reference run of every test file, by file name."""
+        """Return the reference run of every test file, by file name."""
         path = self.folder / "reference.json"
         if not path.exists():
             found = run_reference(testbed, self.tree, self.source)
@@ -113,7 +113,7 @@ class PackageWork:
         return {name: FileReference.from_dict(row) for name, row in read_json(path).items()}
 
     def candidates(self, reference: dict[str, FileReference]) -> list[dict[str, Any]]:
-        """Every bug that a test file executes, in the order in which they are to be tried."""
+        """Return every bug that a test file executes, in the order in which they are to be tried."""
         path = self.folder / "candidates.jsonl"
         if not path.exists():
             write_jsonl(path, self._candidates(reference))
@@ -145,7 +145,7 @@ class PackageWork:
             yield {**row, "window": list(window), "test_files": list(files)}
 
     def log(self, name: str) -> dict[tuple[str, int, str], dict[str, Any]]:
-        """Rows of an append-only log by bug; a torn last line is cut."""
+        """Return rows of an append-only log by bug; a torn last line is cut."""
         path = self.folder / f"{name}.jsonl"
         cut_torn_line(path)
         return {bug_key(row): row for row in read_jsonl(path)} if path.exists() else {}
@@ -167,12 +167,12 @@ class PackageWork:
 
 
 def bug_key(row: dict[str, Any]) -> tuple[str, int, str]:
-    """What tells two bugs of a package apart."""
+    """Return what tells two bugs of a package apart."""
     return row["path"], row["line"], row["buggy"]
 
 
 def make_candidates(work: PackageWork, sdists: Path, testbed: Testbed) -> Validator:
-    """All stages of a package up to its candidates."""
+    """Return all stages of a package up to its candidates."""
     work.unpack(sdists, testbed)
     reference = work.reference(testbed)
     tests = sum(len(file.passed) for file in reference.values())
@@ -259,13 +259,13 @@ def _map(
 
 
 def instance_id(source: Source, row: dict[str, Any]) -> str:
-    """The instance id of the task that a bug becomes."""
+    """Return the instance id of the task that a bug becomes."""
     digest = hash_json([row["path"], row["line"], row["buggy"]])[:8]
     return f"{source.key}.{row['modifier']}__{digest}"
 
 
 def task_row(source: Source, row: dict[str, Any]) -> dict[str, Any]:
-    """A validated bug as a row of train.jsonl or heldout.jsonl."""
+    """Return a validated bug as a row of train.jsonl or heldout.jsonl."""
     first, last = row["window"]
     fields = ("path", "entity", "kind", "modifier", "line", "buggy", "fixed", "window")
     return {

@@ -46,7 +46,7 @@ class FileReference:
 def test_files(tree: Path, globs: tuple[str, ...]) -> list[str]:
     """Test files of an unpacked package, relative to its tree; `globs` as in `Source.tests`.
 
-    Raises UserError for a glob that finds nothing.
+    Raise UserError for a glob that finds nothing.
     """
     found: dict[str, set[str]] = {}
     for pattern in globs:
@@ -65,7 +65,7 @@ test_files.__test__ = False  # type: ignore[attr-defined]  # its name is not tha
 def run_reference(testbed: Testbed, tree: Path, source: Source) -> dict[str, FileReference]:
     """Run every test file by itself, twice: once to see what it executes, once to time it.
 
-    Raises UserError if a file does not pass in both runs, with the same outcomes, in any of ATTEMPTS.
+    Raise UserError if a file does not pass in both runs, with the same outcomes, in any of ATTEMPTS.
     """
     return {name: _run_file(testbed, tree, source, name) for name in test_files(tree, source.tests)}
 
@@ -123,7 +123,7 @@ def survives_log(test_id: str) -> bool:
 
 
 def files_by_function(reference: dict[str, FileReference]) -> dict[tuple[str, int], list[str]]:
-    """The test files that execute each function."""
+    """Return the test files that execute each function."""
     covering: dict[tuple[str, int], list[str]] = {}
     for name, file in reference.items():
         for function in file.functions:

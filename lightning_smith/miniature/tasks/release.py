@@ -47,7 +47,7 @@ def build_release(sources_file: Path, tasks_folder: Path, sdists: Path, out: Pat
     """Write the training tasks as a release below `out`; returns the number of rows.
 
     `data/train-0000i-of-0000n.parquet`, rows sorted by instance id and dealt out in order, then `SHA256SUMS`,
-    last. The same tasks give the same bytes. Raises UserError for a bad table or sdist.
+    last. The same tasks give the same bytes. Raise UserError for a bad table or sdist.
     """
     rows = [row for _, row in release_rows(sources_file, tasks_folder, sdists, "train")]
     rows.sort(key=lambda row: row.instance_id)
@@ -65,7 +65,7 @@ def build_release(sources_file: Path, tasks_folder: Path, sdists: Path, out: Pat
 def release_rows(
     sources_file: Path, tasks_folder: Path, sdists: Path, role: str
 ) -> Iterator[tuple[MiniTask, Task]]:
-    """The tasks of a role with their SWE-smith rows. Raises UserError for a bad table or sdist."""
+    """Yield the tasks of a role with their SWE-smith rows. Raise UserError for a bad table or sdist."""
     for task, source, text in _texts(sources_file, tasks_folder, sdists, role):
         yield task, release_row(task, source, text)
 
@@ -83,7 +83,7 @@ def build_heldout(sources_file: Path, tasks_folder: Path, sdists: Path, out: Pat
 
 
 def release_row(task: MiniTask, source: Source, text: str) -> Task:
-    """A task as a SWE-smith row; `text` is the unbroken file's."""
+    """Return a task as a SWE-smith row; `text` is the unbroken file's."""
     return Task(
         instance_id=task.instance_id,
         patch=task.bug_patch(text),
@@ -96,10 +96,10 @@ def release_row(task: MiniTask, source: Source, text: str) -> Task:
 
 
 def evaluation_row(task: MiniTask, source: Source, text: str) -> dict[str, str]:
-    """A task as a row of EVALUATION_COLUMNS; `text` is the unbroken file's.
+    """Return a task as a row of EVALUATION_COLUMNS; `text` is the unbroken file's.
 
     `base_commit` is a git expression that the image's repository understands: the bug with its tests present.
-    Raises UserError for a test id that swebench's log reader cannot read back, which no patch could resolve.
+    Raise UserError for a test id that swebench's log reader cannot read back, which no patch could resolve.
     """
     for test_id in (*task.fail_to_pass, *task.pass_to_pass):
         if not is_readable_id(test_id):
@@ -128,7 +128,7 @@ def evaluation_row(task: MiniTask, source: Source, text: str) -> dict[str, str]:
 
 
 def eval_script(test_files: Iterable[str], pythonpath: str) -> str:
-    """The bash script that runs test files in /testbed and marks where their output starts and ends."""
+    """Return the bash script that runs test files in /testbed and marks where their output starts and ends."""
     paths = ":".join(
         f"/testbed/{path}" if path not in ("", ".") else "/testbed" for path in pythonpath.split(":")
     )
@@ -147,7 +147,7 @@ def eval_script(test_files: Iterable[str], pythonpath: str) -> str:
 
 
 def is_readable_id(test_id: str) -> bool:
-    """Whether swebench's LOG_PARSER gives back this id from a line of `pytest -rA`.
+    """Return whether swebench's LOG_PARSER gives back this id from a line of `pytest -rA`.
 
     It joins what `str.split` finds with single blanks, cuts a failed test's line at ` - `, and removes
     control characters and what looks like the rest of a colour code.
@@ -161,7 +161,7 @@ def is_readable_id(test_id: str) -> bool:
 def _texts(
     sources_file: Path, tasks: Path, sdists: Path, role: str
 ) -> Iterator[tuple[MiniTask, Source, str]]:
-    """Each task of a role with its source and the unbroken text of its file; reads one sdist at a time."""
+    """Yield each task of a role with its source and the unbroken text of its file; reads one sdist at a time."""
     sources = load_sources(sources_file)
     by_package: dict[str, list[MiniTask]] = {}
     for task in load_tasks(tasks, role):
@@ -174,7 +174,7 @@ def _texts(
 
 
 def task_source(sources: Iterable[Source], package: str) -> Source:
-    """The row of sources.tsv whose tasks are used; UserError if there is none."""
+    """Return the row of sources.tsv whose tasks are used. Raise UserError if there is none."""
     for source in sources:
         if source.package == package and source.role != "demo":
             return source
@@ -182,7 +182,7 @@ def task_source(sources: Iterable[Source], package: str) -> Source:
 
 
 def image_recipe(source: Source, sdist: Path, tasks_folder: Path) -> ImageRecipe:
-    """How to build the image of one source: a branch for each of its tasks but those that lack theirs."""
+    """Return how to build the image of one source: a branch for each of its tasks but those that lack theirs."""
     files = read_sdist(sdist, source.sha256)
     tasks = [task for task in load_tasks(tasks_folder, source.role) if task.package == source.package]
     return ImageRecipe(
@@ -197,14 +197,14 @@ def image_recipe(source: Source, sdist: Path, tasks_folder: Path) -> ImageRecipe
 
 
 def task_branch(task: MiniTask, files: Mapping[str, TreeFile]) -> TaskBranch:
-    """The branch of a task: the file with its bug, and the test files to remove."""
+    """Return the branch of a task: the file with its bug, and the test files to remove."""
     broken = task.break_text(source_text(task, files)).encode("utf-8")
     tests = dict.fromkeys(test_file(test_id) for test_id in task.fail_to_pass)
     return TaskBranch(task.instance_id, {task.path: broken}, tuple(tests))
 
 
 def source_text(task: MiniTask, files: Mapping[str, TreeFile]) -> str:
-    """The unbroken text of the file that a task's bug is in; UserError if it is absent or not UTF-8."""
+    """Return the unbroken text of the file that a task's bug is in. Raise UserError if it is absent or not UTF-8."""
     if task.path not in files:
         raise UserError(f"task {task.instance_id} breaks {task.path}, which its sdist lacks")
     try:

@@ -23,7 +23,7 @@ RETRIES = 3
 
 
 def find_source(sources: Iterable[Source], package: str, filename: str) -> Source:
-    """The row of a package; of several the one with this file name, else the first."""
+    """Return the row of a package; of several the one with this file name, else the first."""
     rows = [source for source in sources if source.package == package]
     if not rows:
         raise UserError(f"sources.tsv has no package {package}: check its spelling or add a row")
@@ -31,7 +31,7 @@ def find_source(sources: Iterable[Source], package: str, filename: str) -> Sourc
 
 
 def pip_config_files(environ: Mapping[str, str]) -> list[Path]:
-    """Where pip reads its configuration, the strongest first."""
+    """Return where pip reads its configuration, the strongest first."""
     if (named := environ.get("PIP_CONFIG_FILE")) is not None:
         return [Path(named)]
     home = Path(environ.get("HOME", "~")).expanduser()
@@ -53,7 +53,7 @@ def _pip_setting(name: str, files: Iterable[Path]) -> str | None:
 
 
 def index_url(environ: Mapping[str, str], config_files: Iterable[Path] | None = None) -> str:
-    """The package index that uv or pip would use: environment, then pip.conf, then the public one."""
+    """Return the package index that uv or pip would use: environment, then pip.conf, then the public one."""
     for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
         if value := environ.get(name, "").strip():
             # uv accepts `name=url`, too.
@@ -64,7 +64,7 @@ def index_url(environ: Mapping[str, str], config_files: Iterable[Path] | None = 
 
 
 def without_credentials(url: str) -> str:
-    """A URL that may be printed: user name and password are left out."""
+    """Return a URL that may be printed: user name and password are left out."""
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -73,7 +73,7 @@ def fetch_sdist(source: Source, out: Path | str, environ: Mapping[str, str] | No
     """Bring a pinned distribution file to `out`; returns False if it was there already.
 
     A file already there is used if its sha256 is right and replaced otherwise. The download is written beside
-    `out`, checked and renamed, so `out` is whole or absent. Raises UserError for an index that cannot be
+    `out`, checked and renamed, so `out` is whole or absent. Raise UserError for an index that cannot be
     reached, a file it does not have, a download cut short and a wrong sha256. Needs pypi-simple.
     """
     out = Path(out)

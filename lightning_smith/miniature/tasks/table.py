@@ -107,18 +107,18 @@ class MiniTask:
         return len(self.fail_to_pass) + len(self.pass_to_pass)
 
     def bug_patch(self, original_text: str) -> str:
-        """The git patch that introduces the bug into the unbroken file's text.
+        """Return the git patch that introduces the bug into the unbroken file's text.
 
-        Raises UserError if `original_text` does not have `fixed` at `line`.
+        Raise UserError if `original_text` does not have `fixed` at `line`.
         """
         return one_line_patch(self.path, original_text, self.line, self.fixed, self.buggy)
 
     def gold_patch(self, original_text: str) -> str:
-        """The git patch that repairs the bug: the reverse of `bug_patch` of the same unbroken text."""
+        """Return the git patch that repairs the bug: the reverse of `bug_patch` of the same unbroken text."""
         return one_line_patch(self.path, self.break_text(original_text), self.line, self.buggy, self.fixed)
 
     def break_text(self, original_text: str) -> str:
-        """The broken file's text, made from the unbroken one."""
+        """Return the broken file's text, made from the unbroken one."""
         return replace_line(self.path, original_text, self.line, self.fixed, self.buggy)
 
 
@@ -134,7 +134,7 @@ def replace_line(path: str, text: str, line: int, old: str, new: str) -> str:
 
 
 def one_line_patch(path: str, text: str, line: int, old: str, new: str) -> str:
-    """A git patch (unified, 3 lines of context) that replaces one line of `text`."""
+    """Return a git patch (unified, 3 lines of context) that replaces one line of `text`."""
     replace_line(path, text, line, old, new)
     lines = text.split("\n")
     ends_with_newline = lines[-1] == ""
@@ -154,7 +154,7 @@ def one_line_patch(path: str, text: str, line: int, old: str, new: str) -> str:
 
 
 def load_sources(path: Path | str) -> list[Source]:
-    """Every row of sources.tsv, in its order; a bad row is a UserError with file and line."""
+    """Return every row of sources.tsv, in its order; a bad row is a UserError with file and line."""
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -209,7 +209,7 @@ def _check_relative(path: str, where: str) -> None:
 
 
 def load_left_out(path: Path | str) -> dict[str, str]:
-    """Why a bug that is fit to be a task is none, by its instance id: the rows of left_out.tsv."""
+    """Return why a bug that is fit to be a task is none, by its instance id: the rows of left_out.tsv."""
     path = Path(path)
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -227,7 +227,7 @@ def load_left_out(path: Path | str) -> dict[str, str]:
 
 
 def load_tasks(folder: Path | str, role: str) -> list[MiniTask]:
-    """The tasks of one role (train or heldout), in file order, PASS_TO_PASS filled in.
+    """Return the tasks of one role (train or heldout), in file order, PASS_TO_PASS filled in.
 
     A bad row is a UserError with file and line.
     """

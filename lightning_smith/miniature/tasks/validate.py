@@ -54,7 +54,7 @@ class Validator:
         return run.returncode == 0 and set(self.expected(files)) <= run.passed
 
     def expected(self, files: tuple[str, ...]) -> list[str]:
-        """Ids that pass in the reference run of these files."""
+        """Return ids that pass in the reference run of these files."""
         return [test for name in files for test in self.reference[name].passed]
 
     def check(self, path: str, line: int, fixed: str, buggy: str, files: tuple[str, ...]) -> Verdict:
