@@ -1,11 +1,12 @@
-"""Rollouts as forks of a process that has imported the agent and never had the run's key: the nursery.
+"""Rollouts as forks of a process that has imported the agent and never had the run's key: the fork server.
 
 A fork has what its parent had in memory. So the controller, which needs the key, does not fork rollouts itself: before
-it reads anything it starts the nursery, and asks it for every rollout. The variables of a rollout, its tokens among
-them, are read by the fork alone; the nursery passes the pipe on unread, or later forks would find them in its memory.
+it reads anything it starts the fork server, and asks it for every rollout. The variables of a rollout, its tokens among
+them, are read by the fork alone; the fork server passes the pipe on unread, or later forks would find them in its
+memory.
 
-The nursery knows two requests, one at a time: to fork, and to say whether a fork has ended. When the controller has
-ended, whatever ended it, the nursery kills the rollouts with all that is in their groups, and ends.
+The fork server knows two requests, one at a time: to fork, and to say whether a fork has ended. When the controller has
+ended, whatever ended it, the fork server kills the rollouts with all that is in their groups, and ends.
 
 A rollout is to its agent what the stock controller's is, an interpreter of its own: arguments, `__main__`, signals,
 logging, variables, and its end, which waits for threads, runs what `atexit` has, and gives the status that the agent
@@ -65,21 +66,21 @@ _STOCK_WORKER = (
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Nursery:
-    """The controller's side of the nursery; make it in the main thread of a process that has done nothing yet.
+class ForkServer:
+    """The controller's side of the fork server; make it in the main thread of a process that has done nothing yet.
 
     In a rollout the constructor does not return: it raises SystemExit, which nothing around it may catch, so that the
-    interpreter ends as one that ran the agent alone. Methods end this process if the nursery cannot go on; what it
+    interpreter ends as one that ran the agent alone. Methods end this process if the fork server cannot go on; what it
     printed is the reason.
     """
 
     def __init__(self) -> None:
-        self._socket, nursery = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket, fork_server = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             self._socket.close()
-            request = _live(nursery)
+            request = _live(fork_server)
             sys.exit(_run_rollout(request))
-        nursery.close()
+        fork_server.close()
 
     def prepare(self, agent_class: str, variables: Mapping[str, str]) -> str:
         """Import the agent (none if ""), under the variables that all rollouts have; what to know of it, for the log.
@@ -134,17 +135,17 @@ class ForkedRollout:
     `output` is an unnamed file that holds what it printed.
     """
 
-    def __init__(self, pid: int, output: IO[bytes], nursery: Nursery) -> None:
+    def __init__(self, pid: int, output: IO[bytes], fork_server: ForkServer) -> None:
         self.pid = pid
         self.output = output
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._returncode: int | None = None
 
     @property
     def returncode(self) -> int | None:
         """None while it runs, else its exit status or minus the signal that ended it."""
         if self._returncode is None:
-            self._returncode = self._nursery.exit_code(self.pid)
+            self._returncode = self._fork_server.exit_code(self.pid)
         return self._returncode
 
     async def wait(self) -> int:
@@ -169,12 +170,12 @@ class _Request:
     agent_class: str
     variables: int
     output: int
-    nursery: _State
+    fork_server: _State
 
 
 @dataclass
 class _State:
-    """What the nursery knows."""
+    """What the fork server knows."""
 
     pid: int
     rollouts: set[int] = field(default_factory=set)
@@ -198,7 +199,7 @@ class _State:
 
 
 def _live(controller: socket.socket) -> _Request:
-    """Be the nursery until the controller ends; returns only in rollouts."""
+    """Be the fork server until the controller ends; returns only in rollouts."""
     state = _State(os.getpid())
     with _ending(state):
         close_standard_input()  # the key will come through it
@@ -242,7 +243,7 @@ def _live(controller: socket.socket) -> _Request:
 
 @contextlib.contextmanager
 def _ending(state: _State) -> Iterator[None]:
-    """What the nursery does; whatever is raised ends it and its rollouts. Rollouts are never in here."""
+    """What the fork server does; whatever is raised ends it and its rollouts. Rollouts are never in here."""
     code = 1
     try:
         yield
@@ -340,15 +341,15 @@ def _exit_code(pid: int) -> int | None:
 
 
 def _run_rollout(request: _Request) -> int:
-    """Run the agent in this process, a fork of the nursery; returns its exit status, or raises what ends it."""
+    """Run the agent in this process, a fork of the fork server; returns its exit status, or raises what ends it."""
     os.setsid()
-    _die_with(request.nursery.pid)
+    _die_with(request.fork_server.pid)
     os.dup2(request.output, 1)
     os.dup2(request.output, 2)
     os.close(request.output)
     with os.fdopen(request.variables) as pipe:
         variables = json.load(pipe)
-    if not request.nursery.stands_for(variables):
+    if not request.fork_server.stands_for(variables):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         command = [sys.executable, "-c", _STOCK_WORKER, request.agent_class]
@@ -358,7 +359,7 @@ def _run_rollout(request: _Request) -> int:
             signal.signal(number, usual)
     os.environ.clear()
     os.environ.update(variables)
-    for name, value in request.nursery.written.items():
+    for name, value in request.fork_server.written.items():
         if value is None:
             os.environ.pop(name, None)
         else:

@@ -1,7 +1,7 @@
 """The controller of a machine without a cluster: Agent Lightning's local reconciler with warm rollouts.
 
 The stock reconciler starts a Python process a rollout, which imports everything again: 0.3 s of CPU. Here
-the agent is imported once and a rollout is a fork (`nursery.py`). Polling, states, time limits and kills are
+the agent is imported once and a rollout is a fork (`fork_server.py`). Polling, states, time limits and kills are
 the stock ones.
 
     python -m lightning_smith.gateway.runner runner_type=local agl_server.url=http://127.0.0.1:8080 \
@@ -31,7 +31,7 @@ from omegaconf import DictConfig, ListConfig
 
 from lightning_smith.core.errors import UserError, exit_on_user_error
 from lightning_smith.core.process import minimal_environment
-from lightning_smith.gateway.fork_server import ForkedRollout, Nursery
+from lightning_smith.gateway.fork_server import ForkedRollout, ForkServer
 from lightning_smith.gateway.key import keep_out_of_logs, read_key
 from lightning_smith.gateway.tokens import Role, mint
 
@@ -59,23 +59,25 @@ def inherited_variables(named: Any) -> dict[str, str]:
 
 
 class WarmReconciler(LocalReconciler):
-    """Local reconciler whose rollouts are forks of a nursery."""
+    """Local reconciler whose rollouts are forks of a fork server."""
 
     def __init__(
         self,
         api: AgentLightningAsyncClient,
         config: DictConfig,
-        nursery: Nursery,
+        fork_server: ForkServer,
         inherited: Mapping[str, str],
     ) -> None:
         super().__init__(api=api, config=config)
-        self._nursery, self._inherited = nursery, inherited
+        self._fork_server, self._inherited = fork_server, inherited
 
     async def _spawn_for(self, rollout: Rollout) -> bool:
         try:
             if rollout.config.local is None or not rollout.config.local.agent_class:
                 raise ValueError("invalid rollout config: missing config.local.agent_class")
-            child = self._nursery.fork(rollout.config.local.agent_class, self._rollout_environment(rollout))
+            child = self._fork_server.fork(
+                rollout.config.local.agent_class, self._rollout_environment(rollout)
+            )
         except Exception as error:
             log.exception("Fork failed", rollout_id=rollout.rollout_id)
             message = f"the rollout could not start: {error}"
@@ -133,11 +135,11 @@ class WarmReconciler(LocalReconciler):
         return child.take_output()
 
 
-async def run_controller(config: DictConfig, nursery: Nursery, inherited: Mapping[str, str]) -> None:
+async def run_controller(config: DictConfig, fork_server: ForkServer, inherited: Mapping[str, str]) -> None:
     """Reconcile until SIGTERM or SIGINT; rollouts that run then are killed and reported as failed."""
     key, url = str(config.agl_server.key), str(config.agl_server.url)
     async with AgentLightningAsyncClient(base_url=url, key=key, trust_env=False) as api:
-        reconciler = WarmReconciler(api, config, nursery, inherited)
+        reconciler = WarmReconciler(api, config, fork_server, inherited)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, reconciler.stop)
@@ -146,7 +148,9 @@ async def run_controller(config: DictConfig, nursery: Nursery, inherited: Mappin
 
 def main() -> None:
     """Import the agent once, then reconcile; what keeps the agent from working is the last line of the log."""
-    nursery = Nursery()  # before hydra: rollouts have neither its logging nor what it was configured with
+    fork_server = (
+        ForkServer()
+    )  # before hydra: rollouts have neither its logging nor what it was configured with
 
     @hydra.main(version_base=None, config_path="pkg://agentlightning.config", config_name="controller")
     def control(config: DictConfig) -> None:
@@ -160,11 +164,11 @@ def main() -> None:
             config.agl_server.key = read_key("agl_server.key", str(config.agl_server.key or ""))
             inherited = inherited_variables(config.get("variables") or [])
         agent = str(config.get("agent") or "")
-        if note := nursery.prepare(agent, inherited):
+        if note := fork_server.prepare(agent, inherited):
             log.info(
                 "Rollouts that would find their agent different import it anew", agent=agent, reason=note
             )
-        asyncio.run(run_controller(config, nursery, inherited))
+        asyncio.run(run_controller(config, fork_server, inherited))
 
     control()
 

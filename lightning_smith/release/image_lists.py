@@ -30,9 +30,9 @@ def names_in(dataset: Path, limit: int | None = None) -> list[str]:
 def needed(
     datasets: Iterable[Path], only: Sequence[str] | None = None, limit: int | None = None
 ) -> dict[str, str]:
-    """Return the image names by key, sorted; `only` are keys or names. UserError for one that no data set names, and for
-    two names
-    of one key.
+    """Return the image names by key, sorted; `only` are keys or names.
+
+    Raise UserError for one that no data set names, and for two names of one key.
     """
     found: dict[str, str] = {}
     for dataset in datasets:

@@ -74,7 +74,9 @@ def test_states_become_records(stack: Stack, mark: Mark) -> None:
     assert records["hang"].error == "local subprocess timed out"
     # What the crashed agent printed is in the controller's log, and no rollout or child of one is left.
     assert "Traceback" in (stack.logs / "controller.log").read_text()
-    assert wait_for(lambda: len(mark.processes()) == 2, 3), mark.processes()  # the controller and its nursery
+    assert wait_for(lambda: len(mark.processes()) == 2, 3), (
+        mark.processes()
+    )  # the controller and its fork server
     assert stack.gateway.list_rollouts(["queuing", "running", "succeeded", "failed"]) == []
 
 
@@ -166,7 +168,7 @@ def test_killed_service_is_named_within_seconds(tmp_path: Path, victim: int) -> 
     assert mark.processes() == []
 
 
-def test_the_death_of_the_nursery_ends_the_stage(tmp_path: Path) -> None:
+def test_the_death_of_the_fork_server_ends_the_stage(tmp_path: Path) -> None:
     mark = Mark()
     with pytest.raises(UserError, match="controller ended with exit code 1"):  # noqa: SIM117
         with make_stack(tmp_path, mark) as stack:
@@ -174,8 +176,8 @@ def test_the_death_of_the_nursery_ends_the_stage(tmp_path: Path) -> None:
             for number, _ in enumerate(dispatch(stack.gateway, requests, check=stack.check, agent=AGENT)):
                 if number == 4:
                     controller = psutil.Process(stack.services[-1].pid)
-                    (nursery,) = controller.children()
-                    nursery.kill()
+                    (fork_server,) = controller.children()
+                    fork_server.kill()
     assert mark.processes() == []
 
 
@@ -213,7 +215,7 @@ def test_nothing_outlives_the_stage(tmp_path: Path, number: signal.Signals) -> N
     assert holder.stdout
     services = [psutil.Process(int(pid)) for pid in holder.stdout.readline().split()]
     assert len(services) == 3
-    assert wait_for(lambda: len(mark.processes()) == 10), "the controller, its nursery and eight rollouts"
+    assert wait_for(lambda: len(mark.processes()) == 10), "the controller, its fork server and eight rollouts"
     holder.send_signal(number)
     assert holder.wait(15) == (-9 if number == signal.SIGKILL else 143)
     assert wait_for(lambda: not mark.processes() and not any(map(psutil.Process.is_running, services)), 3)
