@@ -60,7 +60,7 @@ def certified(image):
 
 
 def image_settings(image):
-    """What is told of the preparation of an image; the evaluation set has a harness of its own."""
+    """The settings of the preparation of an image; the evaluation set has a harness of its own."""
     return settings(image_stage, RAW if set_of(image) == "release" else [])
 
 

@@ -1,4 +1,4 @@
-"""The file that says to a stage what it is told: written by the workflow, named by its content, read by a script.
+"""The file with a stage's settings: written by the workflow, named by its content, read by a script.
 
     path = write_settings(Path("work/mini/settings"), stage)        # .../probe_stage-1f0c9a4e.json
     parser = settings_parser(__doc__, ProbeStage)
@@ -49,7 +49,7 @@ class SettingsFiles:
         self._later: dict[Path, str] | None = {}
 
     def path(self, stage: Any) -> str:
-        """Return the path of what a stage is told."""
+        """Return the path of the file of a stage."""
         path, text = _file(self._folder, stage)
         if self._later is None:
             _write(path, text)
@@ -65,7 +65,7 @@ class SettingsFiles:
 
 
 def write_settings(folder: Path, stage: Any) -> str:
-    """Write what a stage is told below `folder`, if it is not there; return the path."""
+    """Write the settings of a stage below `folder`, if they are not there; return the path."""
     path, text = _file(folder, stage)
     _write(path, text)
     return str(path)
@@ -119,7 +119,7 @@ def settings_parser(description: str | None, kind: Any, **options: Any) -> argpa
 
 
 def read_settings(args: argparse.Namespace, kind: Any) -> Any:
-    """Return what the stage is told: the file's settings, and those of the command line over them.
+    """Return the file's settings with those of the command line over them.
 
     Raise UserError, naming file and key, if the file is absent or not of such a stage.
     """

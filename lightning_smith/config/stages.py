@@ -1,4 +1,4 @@
-"""What each stage of the workflow is told: the sections of the configuration that it reads, and where things are.
+"""The settings of each stage of the workflow: the sections of the configuration that it reads, and where things are.
 
 The workflow writes such an object to a file named by its content, and a rule passes the file (`settings_file.py`).
 """
@@ -32,7 +32,7 @@ _LOGS = "folder of the services' logs"
 
 @dataclass(frozen=True, config=STRICT, kw_only=True)
 class RolloutStage:
-    """What every stage with rollouts is told."""
+    """Settings of every stage with rollouts."""
 
     agent: AgentSettings
     workspace: Annotated[Workspace, Field(description="backends.workspace")]
@@ -172,7 +172,7 @@ class TableStage:
 
 
 def probe_stage(config: Config, manifests: Path | None) -> ProbeStage:
-    """Return what the probe is told."""
+    """Return the settings of the probe."""
     return ProbeStage(
         probe=config.probe,
         policy=config.policies[config.probe.policy],
@@ -183,7 +183,7 @@ def probe_stage(config: Config, manifests: Path | None) -> ProbeStage:
 
 
 def train_stage(config: Config, name: str, manifests: Path | None) -> TrainStage:
-    """Return what the training of a recipe is told."""
+    """Return the settings of a recipe's training."""
     recipe = recipe_of(config, name)
     return TrainStage(
         name=name,
@@ -199,7 +199,7 @@ def train_stage(config: Config, name: str, manifests: Path | None) -> TrainStage
 def predict_stage(
     config: Config, name: str, manifests: Path | None, dtypes: Mapping[str, str]
 ) -> PredictStage:
-    """Return what the predictions of a recipe's checkpoints are told; `dtypes` has the server's by kind of policy."""
+    """Return the settings of the predictions of a recipe; `dtypes` has the server's by kind of policy."""
     policy = recipe_of(config, name).policy
     return PredictStage(
         evaluation=config.evaluation,
@@ -213,7 +213,7 @@ def predict_stage(
 
 
 def grade_stage(config: Config) -> GradeStage:
-    """Return what the official grading is told."""
+    """Return the settings of the official grading."""
     work = Path(config.dirs.work)
     return GradeStage(
         evaluation=config.evaluation,
@@ -224,7 +224,7 @@ def grade_stage(config: Config) -> GradeStage:
 
 
 def validate_stage(config: Config) -> ValidateStage:
-    """Return what the test runs of gold patches are told."""
+    """Return the settings of the test runs of gold patches."""
     work = Path(config.dirs.work)
     return ValidateStage(
         validation=config.validation,
@@ -238,7 +238,7 @@ def validate_stage(config: Config) -> ValidateStage:
 
 
 def references_stage(config: Config) -> ReferencesStage:
-    """Return what the runs of right code are told: each has the tests of all tasks of an image."""
+    """Return the settings of the runs of right code: each run has the tests of all tasks of an image."""
     work = Path(config.dirs.work)
     return ReferencesStage(
         workspace=config.backends.workspace,
@@ -250,7 +250,7 @@ def references_stage(config: Config) -> ReferencesStage:
 
 
 def select_stage(config: Config) -> SelectStage:
-    """Return what the choice of tasks is told."""
+    """Return the settings of the choice of tasks."""
     return SelectStage(
         selection=config.selection,
         samples=config.probe.samples,
@@ -259,7 +259,7 @@ def select_stage(config: Config) -> SelectStage:
 
 
 def image_stage(config: Config, tasks: Sequence[str]) -> ImageStage:
-    """Return what the preparation of an image is told, and the tasks that it may be certified with."""
+    """Return the settings of an image's preparation, with the tasks that it may be certified with."""
     images, work = config.images, Path(config.dirs.work)
     certified = tasks if images.certify_tasks else ()
     return ImageStage(
@@ -277,7 +277,7 @@ def image_stage(config: Config, tasks: Sequence[str]) -> ImageStage:
 
 
 def table_stage(config: Config, evaluated: Sequence[tuple[str, int]], controls: Sequence[str]) -> TableStage:
-    """Return what the results table is told: of recipes and steps that are evaluated, and of summaries of controls."""
+    """Return the settings of the results table: checkpoints that are evaluated, and summaries of controls."""
     results = Path(config.dirs.results)
     checkpoints = tuple(
         EvaluatedCheckpoint(

@@ -53,7 +53,7 @@ config.yaml."""
 
 @dataclass(frozen=True)
 class PredictSettings:
-    """What an evaluation's predictions are told, the checkpoint's step and its server, and where they go.
+    """Settings of an evaluation's predictions, the checkpoint's step and its server, and where they go.
 
     `stage.work` holds what is big or live: the log, patches, trajectories, services' logs.
     """

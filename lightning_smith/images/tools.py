@@ -1,4 +1,4 @@
-"""The daemon, the registries and what works between them, as the scripts for images are told."""
+"""The daemon, the registries and what works between them, for the scripts about images."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from lightning_smith.probe.select import judge_all, refuse_lost
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """What a probe is told, its file of candidates, and the server of its policy.
+    """Settings of a probe, its file of candidates, and the server of its policy.
 
     `stage.work` gets a folder for each combination of `deciding` settings: log, trajectories, scratch trees.
     """

@@ -39,7 +39,7 @@ _BYTE_CODE_SUFFIXES = (".pyc", ".pyo")
 _BINARY_STUB = re.compile(rb"^Binary files .* differ$", re.M)
 
 NO_CONVERSION = "* -text -filter -ident -working-tree-encoding !eol !diff !whitespace\n"
-"""The attributes that win over all others: bytes are never converted, text and binary are told by content."""
+"""The attributes that win over all others: bytes are never converted, text and binary are told apart by content."""
 
 EMPTY_GIT_FOLDER = {
     "HEAD": "ref: refs/heads/none\n",

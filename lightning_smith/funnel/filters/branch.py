@@ -19,7 +19,7 @@ REASONS = (NOT_IN_IMAGE,)
 def reasons(batch: pa.RecordBatch, branches: Mapping[str, Set[str]]) -> list[str | None]:
     """`not_in_image` for each row to drop; `branches` are those of each image, by image name.
 
-    An image is told by its key: the release and the daemon may name its organisation differently. Raises
+    An image is identified by its key: the release and the daemon may name its organisation differently. Raises
     Raise UserError for an image whose branches are not known.
     """
     by_key = {image_key(name): listed for name, listed in branches.items()}

@@ -27,7 +27,7 @@ from lightning_smith.training.segments import Segment, choose_validation, reache
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """What a recipe's training is told, the step to reach, its tasks, and those that it is scored on."""
+    """Settings of a recipe's training, the step to reach, its tasks, and those that it is scored on."""
 
     stage: TrainStage
     step: int
