@@ -181,7 +181,7 @@ def _reason(record: ValidationRecord) -> str | None:
     example = (
         f"{record.failed} tests do not pass, such as {record.failed_tests[0]}" if record.failed else None
     )
-    return f"its gold patch is {record.outcome} ({record.error or example or 'no word of a test'})"
+    return f"its gold patch is {record.outcome} ({record.error or example or 'no test has a result'})"
 
 
 def image_certifier(daemon: Daemon, stage: ImageStage) -> Certifier | None:

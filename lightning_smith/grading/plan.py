@@ -55,7 +55,7 @@ class TestPlan:
     timeout_s: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     harness: str = ""
-    """Name and version of the harness that has a say, if any."""
+    """Name and version of the second grader that must agree, if there is one."""
 
     def read(self, log: bytes, known: Collection[str]) -> dict[str, str]:
         """Status by test id."""

@@ -179,7 +179,7 @@ def _interpreter(python: str, family: str, folder: Path) -> Path:
     )
     found = sorted(target.glob(f"{request.rpartition('-x86_64')[0]}*-{libc}/bin/python3.*[0-9]"))
     if done.returncode != 0 or not found:
-        last = (done.stderr.strip().splitlines() or ["no word of it"])[-1].strip()
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1].strip()
         raise UserError(
             f"uv could not fetch Python {request} ({last}): set UV_PYTHON_INSTALL_MIRROR to a mirror of its releases, "
             "or images.agent_python to the path of an interpreter"

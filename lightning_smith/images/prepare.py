@@ -2,7 +2,7 @@
 
     manifest = Preparation(daemon, puller, layer_of, Path("data/images")).prepare(image_name)
 
-An image that its manifest describes is left alone. A tag is no proof: what counts is that the tags name the image whose
+An image that its manifest describes is left alone. What counts is that the tags point to the image whose
 id, a hash of its configuration and so of every layer, the manifest has.
 """
 

@@ -106,7 +106,7 @@ def problems(test_command: list[str], user: str) -> list[str]:
     command = ["bash", "-c", script, "bash", *test_command, "--version"]
     tested = subprocess.run(command, cwd=TREE, capture_output=True, text=True, env=variables)
     if tested.returncode != 0:
-        last = ((tested.stderr or tested.stdout).strip().splitlines() or ["no word"])[-1]
+        last = ((tested.stderr or tested.stdout).strip().splitlines() or ["no output"])[-1]
         found.append(f"cannot run its test command {' '.join(test_command)} ({last})")
     return found
 
