@@ -13,8 +13,7 @@ takes 3 GB and is removed. The last line is one JSON object:
     speedup_proved            the same with the proof in ours
     layer_s                   seconds to build the layer, once for all images
     network_bytes_per_image   bytes that ours fetched for each image; theirs_network_bytes_per_image beside it
-    disk_ratio_50             disk that 50 images add over the disk that one adds, layer included, with
-                              images.share_layer; disk_ratio_50_unshared is the same without, the default
+    disk_ratio_50             disk that 50 images add over the disk that one adds, layer included
     images, rss_first_mb, rss_last_mb   images prepared in one run, memory after the tenth part and after all
 """
 
@@ -134,28 +133,24 @@ def measure(daemon: Daemon, folder: Path, images: int, theirs: int) -> dict[str,
     layer_s = time.monotonic() - started
     sent = index.sent_bytes
 
-    unshared = disk_ratio(daemon, root, names, lambda name: add_layer(daemon, daemon.image(name), layer))
+    ratio = disk_ratio(daemon, root, names, lambda name: add_layer(daemon, daemon.image(name), layer))
     daemon.api.remove_image(layer.stage, force=True)
     made: list[float] = []
     proved: list[float] = []
-    sizes = [used_bytes(root)]
     memory: list[float] = []
     puller = Puller(daemon, Registries())
-    prepared = Preparation(daemon, puller, lambda family: layer, folder / "images", share=True)
+    prepared = Preparation(daemon, puller, lambda: layer, folder / "images")
 
     def prepare(name: str) -> dict[str, object]:
         manifest = prepared.prepare(name)
         made.append(manifest["wall_s"]["layer"])
         proved.append(manifest["wall_s"]["proof"])
-        if len(made) in (1, DISK_IMAGES):
-            sizes.append(used_bytes(root))
         memory.append(psutil.Process().memory_info().rss / 2**20)
         return manifest
 
     outcome = prepare_all(names, prepare, parallel=1, stop=threading.Event())
     if outcome.failures:
         raise UserError(f"an image of the benchmark failed: {next(iter(outcome.failures.values()))}")
-    shared = (sizes[2] - sizes[0]) / (sizes[1] - sizes[0])
     ours_s = sum(made) / len(made)
     say(f"ours: {ours_s:.2f} s an image, and {sum(proved) / len(proved):.2f} s for its proof")
     return {
@@ -168,8 +163,7 @@ def measure(daemon: Daemon, folder: Path, images: int, theirs: int) -> dict[str,
         "layer_mb": round(layer.bytes / 1e6, 1),
         "network_bytes_per_image": (index.sent_bytes - sent) / images,
         "theirs_network_bytes_per_image": round(theirs_bytes),
-        "disk_ratio_50": round(shared, 3),
-        "disk_ratio_50_unshared": round(unshared, 1),
+        "disk_ratio_50": round(ratio, 1),
         "images": images,
         "rss_first_mb": round(memory[images // 10], 1),
         "rss_last_mb": round(memory[-1], 1),
@@ -257,7 +251,7 @@ def disk_ratio(daemon: Daemon, root: Path, names: list[str], add) -> float:
 
 
 def used_bytes(root: Path) -> int:
-    """Blocks of all files below a folder, hard links once."""
+    """Blocks of all files below a folder."""
     seen: set[tuple[int, int]] = set()
     total = 0
     for folder, folders, files in os.walk(root):

@@ -142,7 +142,6 @@ class Images:
     ]
     certify_tasks: Annotated[Quantity, Field(description="tasks of each release image that are graded in it")]
     miniature_base: Annotated[Image, Field(description="what the miniature's own images are made from")]
-    share_layer: Annotated[Switch, Field(description="whether /opt/agent is stored once")]
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 from lightning_smith.config.agent import AgentSettings
 from lightning_smith.config.models import Config, Evaluation, Policy, Probe, Selection, Validation
 from lightning_smith.config.recipes import Recipe
-from lightning_smith.config.values import STRICT, Name, Positive, Quantity, Registry, Seconds, Switch
+from lightning_smith.config.values import STRICT, Name, Positive, Quantity, Registry, Seconds
 from lightning_smith.contracts.task import Grade
 from lightning_smith.core.errors import UserError
 
@@ -130,7 +130,6 @@ class ImageStage:
     agent: Annotated[Path, Field(description="folder of the built layer")]
     agent_python: Annotated[str, Field(description="images.agent_python")]
     push_to: Annotated[Registry | None, Field(description="images.push_to")]
-    share_layer: Annotated[Switch, Field(description="images.share_layer")]
     certify_tasks: Annotated[Quantity, Field(description="images.certify_tasks, 0 for the evaluation set")]
     grading_timeout_s: Annotated[Seconds, Field(description="agent.grading_timeout_s")]
     tests: Annotated[Tests, Field(description="backends.tests")]
@@ -266,7 +265,6 @@ def image_stage(config: Config, tasks: Sequence[str]) -> ImageStage:
         agent=work / "agent",
         agent_python=images.agent_python,
         push_to=images.push_to,
-        share_layer=images.share_layer,
         certify_tasks=images.certify_tasks if tasks else 0,
         grading_timeout_s=config.agent.grading_timeout_s,
         tests=config.backends.tests,

@@ -75,10 +75,6 @@ class Gateway:
         models = [{"model": name, "endpoint": endpoint, "version": version} for endpoint in endpoints]
         self._call("POST", "/api/models", models)
 
-    def clear_models(self) -> None:
-        """Forget all model servers."""
-        self._call("DELETE", "/api/models")
-
     def create_rollouts(self, rollouts: Sequence[dict[str, Any]]) -> list[str]:
         """Queue rollouts, return their ids; each needs a `rollout_id`: a repeated call creates nothing."""
         if any("rollout_id" not in rollout for rollout in rollouts):

@@ -33,6 +33,8 @@ from lightning_smith.core.files import hash_json, read_json, sha256_file, write_
 from lightning_smith.core.process import stage_lock
 
 PREFIX = "/opt/agent"
+FAMILY = "glibc"
+"""C library of the images: that of /opt/miniconda3, which SWE-smith's all have."""
 PYTHON = f"{PREFIX}/bin/python3"
 
 _FORMAT = 1
@@ -45,7 +47,7 @@ _LEFT_OUT = {
 _LEFT_OUT_MODULES = re.compile(
     r"(_?(tkinter|curses\w*|readline|nis|gdbm|dbm|crypt|sqlite3|test\w*|xx\w*)|_ctypes_test)\."
 )
-_C_LIBRARY = re.compile(r"(ld-linux|ld-musl|lib(c|m|dl|pthread|rt|util|resolv|anl)\.(so|musl))")
+_C_LIBRARY = re.compile(r"(ld-linux|lib(c|m|dl|pthread|rt|util|resolv|anl)\.so)")
 _NEEDED = re.compile(r"^\s*(\S+) => (\S+)", re.M)
 
 
@@ -57,7 +59,7 @@ class AgentLayer:
     diff_id: str
     """`sha256:<hex>` of the tar file."""
     family: str
-    """C library that it needs: `glibc` or `musl`."""
+    """C library that it needs."""
     python: str
     packages: dict[str, str]
     inputs: str
@@ -78,7 +80,7 @@ class AgentLayer:
         return self.tar.stat().st_size
 
 
-def build_layer(folder: Path, *, python: str, project: Path, family: str = "glibc") -> AgentLayer:
+def build_layer(folder: Path, *, python: str, project: Path) -> AgentLayer:
     """Build the layer below `folder`, or find it built from the same inputs.
 
     `python` is a version for uv (`3.12.15`) or the path of an interpreter; `project` is a locked uv project.
@@ -89,22 +91,22 @@ def build_layer(folder: Path, *, python: str, project: Path, family: str = "glib
     inputs = hash_json(
         {
             "format": _FORMAT,
-            "family": family,
+            "family": FAMILY,
             "python": python if _VERSION.fullmatch(python) else _identity(Path(python).expanduser()),
             "lock": sha256_file(project / "uv.lock"),
             "harness": {name: hashlib.sha256(data).hexdigest() for name, data in sources.items()},
         }
     )
-    record = folder / f"layer-{family}.json"
-    with stage_lock(folder, f"agent layer {family}", wait_s=_BUILD_WAIT_S):
+    record = folder / f"layer-{FAMILY}.json"
+    with stage_lock(folder, "agent layer", wait_s=_BUILD_WAIT_S):
         if record.is_file() and (known := _known(record, inputs)) is not None:
             return known
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            about = _build(Path(scratch), _interpreter(python, family, folder), project, sources)
-            tar = folder / f"layer-{family}.tar"
+            about = _build(Path(scratch), _interpreter(python, folder), project, sources)
+            tar = folder / f"layer-{FAMILY}.tar"
             record.unlink(missing_ok=True)
             diff_id = write_tar(Path(scratch) / "root", tar)
-        layer = AgentLayer(tar, diff_id, family, about["python"], about["packages"], inputs)
+        layer = AgentLayer(tar, diff_id, FAMILY, about["python"], about["packages"], inputs)
         write_json(record, {**asdict(layer), "tar": layer.tar.name})
         return layer
 
@@ -155,7 +157,7 @@ def _imports(source: bytes, package: str) -> list[str]:
     return [name for name in found if name.split(".")[0] == package]
 
 
-def _interpreter(python: str, family: str, folder: Path) -> Path:
+def _interpreter(python: str, folder: Path) -> Path:
     """Return the interpreter to copy; uv fetches it if `python` is a version."""
     if not _VERSION.fullmatch(python):
         path = Path(python).expanduser()
@@ -168,8 +170,7 @@ def _interpreter(python: str, family: str, folder: Path) -> Path:
         )
         prefix, _, version = answer.strip().partition(" ")
         return Path(prefix) / "bin" / f"python{version.strip('()').replace(', ', '.')}"
-    libc = {"glibc": "gnu", "musl": "musl"}[family]
-    request = f"cpython-{python}-linux-x86_64-{libc}"
+    request = f"cpython-{python}-linux-x86_64-gnu"
     target = folder / "python"
     uv = os.environ.get("UV", "uv")
     done = subprocess.run(
@@ -177,7 +178,7 @@ def _interpreter(python: str, family: str, folder: Path) -> Path:
         capture_output=True,
         text=True,
     )
-    found = sorted(target.glob(f"{request.rpartition('-x86_64')[0]}*-{libc}/bin/python3.*[0-9]"))
+    found = sorted(target.glob(f"{request.rpartition('-x86_64')[0]}*-gnu/bin/python3.*[0-9]"))
     if done.returncode != 0 or not found:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1].strip()
         raise UserError(

@@ -10,16 +10,12 @@ the bytes against the hash. Daemons that store images with containerd take no su
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import io
 import json
-import os
 import tarfile
 import tempfile
 from collections.abc import Iterable
-from pathlib import Path
 from typing import IO, Any
 
 from lightning_smith.core.errors import UserError
@@ -41,8 +37,6 @@ _LONGEST_VERSION = 100
 """Of the 128 characters that a tag may have."""
 _EPOCH = "1970-01-01T00:00:00Z"
 _CONTAINERD = "io.containerd.snapshotter.v1"
-_OVERLAY = "overlay2"
-_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK)
 
 
 def tags(image_name: str, layer: AgentLayer) -> tuple[str, str]:
@@ -58,12 +52,9 @@ def tags(image_name: str, layer: AgentLayer) -> tuple[str, str]:
     return moving, f"{moving}-{layer.short}"
 
 
-def add_layer(daemon: Daemon, base: FoundImage, layer: AgentLayer, *, share: bool = False) -> str:
-    """Make the image, without a tag, and return its id; DockerError says why it could not be made.
-
-    With `share`, its agent files become the ones of the stage image where the daemon's files can be reached.
-    """
-    stage = ensure_stage(daemon, layer)
+def add_layer(daemon: Daemon, base: FoundImage, layer: AgentLayer) -> str:
+    """Make the image, without a tag, and return its id. Raise DockerError if it could not be made."""
+    ensure_stage(daemon, layer)
     about = _inspect(daemon, base.id)
     labels = {
         **((about["Config"] or {}).get("Labels") or {}),
@@ -88,10 +79,7 @@ def add_layer(daemon: Daemon, base: FoundImage, layer: AgentLayer, *, share: boo
             {"created": created, "created_by": f"lightning-smith: {PREFIX}"},
         ],
     }
-    image_id = _load(daemon, config, layer, f"add the agent layer to {base.name}")
-    if share:
-        share_files(daemon, stage, image_id)
-    return image_id
+    return _load(daemon, config, layer, f"add the agent layer to {base.name}")
 
 
 def ensure_stage(daemon: Daemon, layer: AgentLayer) -> str:
@@ -126,47 +114,6 @@ def give_tags(daemon: Daemon, image_id: str, image_name: str, layer: AgentLayer)
             if before is not None:
                 moved.append(f"{name} named {before} and now names {image_id}")
     return moved
-
-
-def share_files(daemon: Daemon, stage: str, image_id: str) -> int:
-    """Make the image's agent files hard links of the stage image's; returns how many bytes that freed.
-
-    overlay2 keeps a copy of a layer for each image that has other layers below it. Both copies were checked
-    against one hash by the daemon, no container of the image has been started yet, and files of a layer are never
-    written. 0 where the daemon's files cannot be reached (another machine, not root) or its driver is another one;
-    copies that the file system does not link (project quotas of XFS) are left.
-    """
-    ours, theirs = (_upper(daemon, name) for name in (image_id, stage))
-    if ours is None or theirs is None or ours == theirs:
-        return 0
-    freed = 0
-    for folder, _, names in os.walk(theirs):
-        for name in names:
-            source = Path(folder) / name
-            target = ours / source.relative_to(theirs)
-            here, there = source.lstat(), target.lstat()
-            if source.is_symlink() or here.st_ino == there.st_ino or here.st_size != there.st_size:
-                continue
-            temporary = target.with_name(f".{name}.shared")
-            with contextlib.suppress(FileNotFoundError):
-                temporary.unlink()
-            try:
-                os.link(source, temporary)
-            except OSError as error:
-                if error.errno in _NO_LINK:
-                    return freed
-                raise
-            temporary.replace(target)
-            freed += here.st_size
-    return freed
-
-
-def _upper(daemon: Daemon, image: str) -> Path | None:
-    driver = _inspect(daemon, image).get("GraphDriver") or {}
-    folder = Path((driver.get("Data") or {}).get("UpperDir") or "/nonexistent")
-    reachable = driver.get("Name") == _OVERLAY and os.geteuid() == 0 and daemon.host.startswith("unix://")
-    place = folder / PREFIX.lstrip("/")
-    return place if reachable and place.is_dir() else None
 
 
 def _inspect(daemon: Daemon, image: str) -> dict[str, Any]:

@@ -17,8 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from docker.errors import NotFound
-
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import read_json
 from lightning_smith.core.provenance import write_manifest
@@ -33,8 +31,6 @@ from lightning_smith.repositories.names import image_key
 from lightning_smith.repositories.revisions import TEST_COMMAND
 
 Manifest = dict[str, Any]
-
-_MUSL = "/lib/ld-musl-x86_64.so.1"
 
 
 class Certifier(Protocol):
@@ -57,17 +53,15 @@ class Preparation:
 
     daemon: Daemon
     puller: Puller
-    layer_of: Callable[[str], AgentLayer]
-    """The layer for a C library, `glibc` or `musl`."""
+    layer_of: Callable[[], AgentLayer]
+    """Builds the layer, or finds it built."""
     out: Path
     """Folder of the manifests, `<image key>.json`."""
     pusher: Pusher | None = None
     certifier: Certifier | None = None
     test_command: Sequence[str] = TEST_COMMAND[:3]
     """Of an image that does not say it itself."""
-    share: bool = False
-    """As in `add_layer`."""
-    _layers: dict[str, tuple[AgentLayer, str]] = field(default_factory=dict)
+    _layers: list[tuple[AgentLayer, str]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(self, image_name: str, *, force: bool = False) -> Manifest:
@@ -75,7 +69,7 @@ class Preparation:
         path = self.out / f"{image_key(image_name)}.json"
         pulled = self.puller.pull(image_name)
         base = pulled.found
-        layer, volume = self._layer(base)
+        layer, volume = self._layer()
         known = None if force else self.known(path, base, layer)
         if known is not None:
             return known
@@ -84,7 +78,7 @@ class Preparation:
         branches = DockerBranches(self.daemon).list_branches(image_name)
         times = {"pull": pulled.wall_s}
         started = time.monotonic()
-        image_id = add_layer(self.daemon, base, layer, share=self.share)
+        image_id = add_layer(self.daemon, base, layer)
         times["layer"] = time.monotonic() - started
         started = time.monotonic()
         made = replace(base, id=image_id)
@@ -157,14 +151,13 @@ class Preparation:
         image = manifest["image"]
         return all(image_at(self.daemon, tag) == image["id"] for tag in image["tags"])
 
-    def _layer(self, base: FoundImage) -> tuple[AgentLayer, str]:
-        """Return the layer that runs in an image, and the volume that has it."""
-        family = "musl" if _has_file(self.daemon, base, _MUSL) else "glibc"
+    def _layer(self) -> tuple[AgentLayer, str]:
+        """Return the layer, and the volume that has it, which are made for the first image."""
         with self._lock:
-            if family not in self._layers:
-                layer = self.layer_of(family)
-                self._layers[family] = (layer, agent_volume(self.daemon, layer))
-            return self._layers[family]
+            if not self._layers:
+                layer = self.layer_of()
+                self._layers.append((layer, agent_volume(self.daemon, layer)))
+            return self._layers[0]
 
 
 @dataclass(frozen=True)
@@ -280,17 +273,3 @@ def _pulled_before(path: Path, base: FoundImage) -> int:
 def _size(daemon: Daemon, image_id: str) -> int:
     with daemon.asked(f"inspect the image {image_id}"):
         return int(daemon.api.inspect_image(image_id)["Size"])
-
-
-def _has_file(daemon: Daemon, image: FoundImage, path: str) -> bool:
-    container = daemon.create(image=image.id, network_disabled=True)
-    try:
-        with daemon.asked(f"look for {path} in {image.name}"):
-            try:
-                stream, _ = daemon.api.get_archive(container, path)
-            except NotFound:
-                return False
-            stream.close()
-            return True
-    finally:
-        daemon.remove(container)

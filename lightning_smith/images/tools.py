@@ -13,7 +13,7 @@ from lightning_smith.config.stages import ImageSources, ImageStage
 from lightning_smith.core.paths import REPOSITORY
 from lightning_smith.images.daemon import Daemon, connect
 from lightning_smith.images.known import KnownImage, read_known
-from lightning_smith.images.layer import AgentLayer, build_layer
+from lightning_smith.images.layer import build_layer
 from lightning_smith.images.preflight import read_planned
 from lightning_smith.images.prepare import Certifier, Preparation
 from lightning_smith.images.pull import STALL_S, Puller, PullSettings
@@ -60,9 +60,5 @@ def preparation(stage: ImageStage, tools: Tools, out: Path, certifier: Certifier
     """Return what prepares one image after another."""
     registry = stage.push_to
     pusher = Pusher(tools.daemon, tools.registries, registry, tools.puller.retries) if registry else None
-    layer_of = partial(_layer, stage.agent, stage.agent_python)
-    return Preparation(tools.daemon, tools.puller, layer_of, out, pusher, certifier, share=stage.share_layer)
-
-
-def _layer(folder: Path, python: str, family: str) -> AgentLayer:
-    return build_layer(folder, python=python, project=REPOSITORY / "envs/agent", family=family)
+    layer_of = partial(build_layer, stage.agent, python=stage.agent_python, project=REPOSITORY / "envs/agent")
+    return Preparation(tools.daemon, tools.puller, layer_of, out, pusher, certifier)

@@ -49,11 +49,6 @@ def add_layer_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--push-to", type=registry_place, help="host[:port][/prefix] of the registry that the nodes pull from"
     )
-    parser.add_argument(
-        "--share-layer",
-        action="store_true",
-        help="make the daemon's copies of the layer hard links of one (overlay2, this machine, root)",
-    )
 
 
 def add_certify_options(parser: argparse.ArgumentParser) -> None:
@@ -128,7 +123,6 @@ def main(argv: list[str] | None = None) -> None:
         agent=args.agent,
         agent_python=args.agent_python,
         push_to=args.push_to,
-        share_layer=args.share_layer,
         certify_tasks=args.certify_tasks,
         grading_timeout_s=args.grading_timeout,
         tests=args.tests,

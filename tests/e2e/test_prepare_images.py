@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ensurepip
 import os
 import signal
@@ -27,9 +26,9 @@ from lightning_smith.core.files import read_json
 from lightning_smith.images import layered, proof
 from lightning_smith.images.daemon import LABEL, Daemon
 from lightning_smith.images.layer import AgentLayer, _known, build_layer
-from lightning_smith.images.layered import add_layer, share_files, tags
+from lightning_smith.images.layered import add_layer, tags
 from lightning_smith.images.prepare import prepare_all, table
-from lightning_smith.images.proof import agent_volume, fingerprint, probe, refuse_changes, refuse_layers
+from lightning_smith.images.proof import agent_volume, fingerprint, refuse_changes, refuse_layers
 from lightning_smith.images.prune import find_made
 from lightning_smith.images.pull import PullSettings, Retries, image_at
 from lightning_smith.images.pull_progress import PullProgress
@@ -182,26 +181,6 @@ def test_names_that_differ_in_their_tag_are_images_of_their_own(
     forget_made(daemon)
     for name in names:
         daemon.api.remove_image(name)
-
-
-def test_the_files_are_on_the_disk_once(daemon: Daemon, layer: AgentLayer, three: list[str]) -> None:
-    stage = layered.ensure_stage(daemon, layer)
-    upper = layered._upper(daemon, stage)
-    if upper is None:
-        pytest.skip("the daemon's files are not of this machine, or not root's")
-    image = add_layer(daemon, daemon.image(three[0]), layer)
-    alone = layered._upper(daemon, image)
-    assert alone is not None and (alone / "lib/packages.zip").stat().st_nlink == 1
-    regular = sum(
-        path.lstat().st_size for path in alone.rglob("*") if path.is_file() and not path.is_symlink()
-    )
-    assert share_files(daemon, stage, image) == regular > 30_000_000
-    assert share_files(daemon, stage, image) == 0
-    found = dataclasses.replace(daemon.image(three[0]), id=image)
-    assert probe(daemon, found, PYTEST).problems == []
-    # Removing one image leaves the other its files.
-    daemon.api.remove_image(image, force=True)
-    assert (upper / "lib/packages.zip").is_file()
 
 
 def test_a_daemon_that_builds(

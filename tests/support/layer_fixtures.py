@@ -48,7 +48,7 @@ def preparation(
 ) -> Preparation:
     """Of images that the daemon has."""
     puller = Puller(daemon, Registries(), settings=PullSettings(tries=1))
-    return Preparation(daemon, puller, lambda family: layer, out, certifier=certifier)
+    return Preparation(daemon, puller, lambda: layer, out, certifier=certifier)
 
 
 def small_layer(folder: Path) -> AgentLayer:
