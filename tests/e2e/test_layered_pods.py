@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny_image
+import whole_settings
 from layer_fixtures import forget_made, make
 from plain_pod import PlainPod
 
@@ -83,9 +84,8 @@ def test_rollouts_in_a_whole_pod_by_what_the_layer_holds(layered_pod: PlainPod, 
         "model": "policy",
         "scratch": "/tmp",
         "agent": {
-            **{"max_turns": 4, "max_tokens": 64, "observation_chars": 2000, "max_format_errors": 1},
+            **whole_settings.AGENT,
             **{"command_timeout_s": 60, "rollout_timeout_s": 300, "grading_timeout_s": 60},
-            **{"system_template": "Fix the bug.", "instance_template": "{problem_statement}"},
         },
     }
     os.chown(tmp_path, executor.OWN_USER, executor.OWN_USER)
