@@ -124,19 +124,3 @@ def _profile(row: Any, path: Path) -> Profile:
         )
     lists = {name: tuple(row[name]) for name in ("line_forms", "evaluation_sets")}
     return Profile(**{**row, **lists})
-
-
-def profile_source(named: str) -> ProfileSource:
-    """Return who knows how repositories' tests are run: SWE-smith's registry (`smith`), or a folder of local images.
-
-    Raise UserError where swesmith is wanted and not installed.
-    """
-    if named != "smith":
-        return ImageProfiles(Path(named))
-    try:
-        from lightning_smith.grading.smith_profiles import SmithProfiles
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"{error.name} is not in this environment: run the script with `uv run --frozen --project envs/smith`"
-        ) from None
-    return SmithProfiles()

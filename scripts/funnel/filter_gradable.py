@@ -14,7 +14,8 @@ from lightning_smith.core.errors import run_script
 from lightning_smith.core.files import write_jsonl
 from lightning_smith.funnel.filters import gradable
 from lightning_smith.funnel.filters.run import add_common_flags, run_filter
-from lightning_smith.grading.profiles import profile_source, read_profiles
+from lightning_smith.grading.open_profiles import profile_source
+from lightning_smith.grading.profiles import read_profiles
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -10,7 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from lightning_smith.core.errors import run_script
-from lightning_smith.grading.profiles import profile_source, release_repositories, write_profiles
+from lightning_smith.grading.open_profiles import profile_source
+from lightning_smith.grading.profiles import release_repositories, write_profiles
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -29,13 +29,8 @@ from lightning_smith.grading.log_lines import (
     read_own,
     shadowing,
 )
-from lightning_smith.grading.profiles import (
-    Profile,
-    profile_source,
-    read_profiles,
-    release_repositories,
-    write_profiles,
-)
+from lightning_smith.grading.open_profiles import profile_source
+from lightning_smith.grading.profiles import Profile, read_profiles, release_repositories, write_profiles
 from lightning_smith.release.columns import SCHEMA
 
 REPO = "swesmith/acme__widget.0badcafe"
