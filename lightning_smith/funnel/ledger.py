@@ -17,7 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lightning_smith.core.errors import UserError
-from lightning_smith.core.files import write_atomic
+from lightning_smith.core.tables import read_table, write_table
 from lightning_smith.funnel.filters import REASONS_BY_FILTER
 from lightning_smith.funnel.filters.decisions import Decisions
 from lightning_smith.release.columns import SCHEMA, iter_batches, write_parquet
@@ -87,33 +87,24 @@ def totals(rows: Iterable[FunnelRow]) -> list[FilterTotal]:
 
 def write_funnel(path: Path, rows: Iterable[FunnelRow]) -> None:
     """Write the ledger."""
-    lines = ["\t".join(HEADER), *(f"{row.filter}\t{row.kept}\t{row.dropped}\t{row.reason}" for row in rows)]
-    write_atomic(path, "\n".join(lines) + "\n")
+    write_table(path, HEADER, ((row.filter, row.kept, row.dropped, row.reason) for row in rows))
 
 
 def read_funnel(path: Path) -> list[FunnelRow]:
     """Read the ledger. Raise UserError if it is damaged or its counts do not add up."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: run scripts/funnel/collect_candidates.py first") from None
-    if lines[0] != "\t".join(HEADER) or len(lines) < 3 or lines[-1] != "":
-        raise UserError(
-            f"{path} is not a whole funnel: delete it and run scripts/funnel/collect_candidates.py again"
-        )
+    remedy = "run scripts/funnel/collect_candidates.py again"
     rows: list[FunnelRow] = []
-    for number, line in enumerate(lines[1:-1], start=2):
+    for number, (name, kept, dropped, reason) in read_table(path, HEADER, remedy=remedy):
         try:
-            name, kept, dropped, reason = line.split("\t")
             rows.append(FunnelRow(name, int(kept), int(dropped), reason))
         except ValueError:
-            raise UserError(
-                f"{path} line {number} is damaged: run scripts/funnel/collect_candidates.py again"
-            ) from None
+            raise UserError(f"{path} line {number} is damaged: {remedy}") from None
         if len(rows) > 1 and rows[-1].kept + rows[-1].dropped != rows[-2].kept:
             raise UserError(
                 f"{path} line {number}: kept and dropped do not add up to the kept of the line above"
             )
+    if not rows:
+        raise UserError(f"{path} has no rows: {remedy}")
     return rows
 
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_smith.core.errors import UserError
-from lightning_smith.core.files import write_atomic
+from lightning_smith.core.tables import read_table, write_table
 from lightning_smith.release.columns import iter_batches
 from lightning_smith.release.evaluation_set import read_tasks
 from lightning_smith.release.patches import UnreadablePatchError, edited_files
@@ -117,20 +116,13 @@ def _overlap(name: str, instances: int, tasks: list[Edits], evaluated: Set[str])
 
 def write_overlaps(path: Path, overlaps: Iterable[Overlap]) -> None:
     """Write the table overlap.tsv: HEADER, then a row for each repository."""
-    rows = [HEADER, *(overlap.row() for overlap in overlaps)]
-    write_atomic(path, "".join("\t".join(row) + "\n" for row in rows))
+    write_table(path, HEADER, (overlap.row() for overlap in overlaps))
 
 
 def read_overlaps(path: Path) -> list[tuple[str, ...]]:
     """Return the rows of such a table, without its header. Raise UserError if it is damaged."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: run scripts/funnel/find_overlap.py first") from None
-    rows = [tuple(line.split("\t")) for line in lines[:-1]]
-    if rows[:1] != [HEADER] or lines[-1] or any(len(row) != len(HEADER) for row in rows):
-        raise UserError(f"{path} is not a whole table of overlaps: run scripts/funnel/find_overlap.py again")
-    return rows[1:]
+    rows = read_table(path, HEADER, remedy="run scripts/funnel/find_overlap.py again")
+    return [row for _, row in rows]
 
 
 def overlapping_tasks(overlaps: Iterable[Overlap]) -> Mapping[str, str]:

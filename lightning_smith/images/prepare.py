@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import read_json
 from lightning_smith.core.provenance import write_manifest
+from lightning_smith.core.tables import table_text
 from lightning_smith.images.daemon import Daemon, DockerError, FoundImage
 from lightning_smith.images.docker import DockerBranches, told_command
 from lightning_smith.images.layer import AgentLayer
@@ -246,8 +247,8 @@ def table(manifests: Iterable[Manifest]) -> str:
             base["fetched_bytes"], m["layer"]["diff_id"], len(m["branches"]),
             len(m["certified"]["tasks"]), wall["pull"], wall["layer"], wall["proof"],
         )  # fmt: skip
-        rows.append("\t".join(map(str, row)))
-    return "\n".join(["\t".join(columns), *rows]) + "\n"
+        rows.append(row)
+    return table_text(columns, rows)
 
 
 def known_rows(manifests: Iterable[Manifest]) -> str:

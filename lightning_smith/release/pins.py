@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightning_smith.core import tables as core_tables
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import read_json, write_atomic
 
@@ -31,28 +32,13 @@ class ShardRow:
 
 def read_table(path: Path) -> list[ShardRow]:
     """Return the rows of the table. Raise UserError for a damaged line, and for a file that two rows speak of."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: git checkout {path}") from None
     rows: dict[tuple[str, str], ShardRow] = {}
-    header: list[str] | None = None
-    for number, line in enumerate(lines, start=1):
-        if not line or line.startswith("#"):
-            continue
-        fields = line.split("\t")
-        if header is None:
-            header = fields
-            if tuple(fields) != HEADER:
-                raise UserError(
-                    f"{path} line {number} is not the header {' '.join(HEADER)}: git checkout {path}"
-                )
-            continue
-        try:
-            source, file, size, sha256 = fields
-            row = ShardRow(source, file, int(size), sha256)
-        except ValueError:
-            raise UserError(f"{path} line {number} does not have {len(HEADER)} columns: correct it") from None
+    for number, (source, file, size, sha256) in core_tables.read_table(
+        path, HEADER, remedy=f"git checkout {path}"
+    ):
+        if not size.isdigit():
+            raise UserError(f"{path} line {number} has no size: correct it")
+        row = ShardRow(source, file, int(size), sha256)
         if rows.setdefault((source, file), row) != row:
             raise UserError(
                 f"{path} line {number} says something else of {file} of {source} than a line above"
@@ -81,8 +67,8 @@ def add_records(table: Path, records: Iterable[Path]) -> int:
             )
     lines = table.read_text(encoding="utf-8").split("\n")
     notes = [line for line in lines if line.startswith("#")]
-    body = [f"{row.source}\t{row.file}\t{row.size}\t{row.sha256}" for row in sorted(rows.values())]
-    write_atomic(table, "\n".join([*notes, "\t".join(HEADER), *body]) + "\n")
+    body = ((row.source, row.file, row.size, row.sha256) for row in sorted(rows.values()))
+    write_atomic(table, core_tables.table_text(HEADER, body, notes))
     return len(rows) - before
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lightning_smith.core.arguments import number
 from lightning_smith.core.errors import UserError, run_script
-from lightning_smith.core.files import write_atomic
+from lightning_smith.core.tables import write_table
 from lightning_smith.images.containerd import COLUMNS, Imported, Node, import_images
 from lightning_smith.images.daemon import connect
 from lightning_smith.images.prepare import read_manifest
@@ -70,8 +70,7 @@ def main(argv: list[str] | None = None) -> None:
             f"{len(failures)} images could not be imported:{''.join(failures)}\nrun the same command again to try "
             "just these"
         )
-    rows = ["\t".join(row) for imported in done.values() for row in imported.rows]
-    write_atomic(args.out, "\n".join(["\t".join(COLUMNS), *rows]) + "\n")
+    write_table(args.out, COLUMNS, (row for imported in done.values() for row in imported.rows))
     print(f"[images] {len(manifests)} images are at {len(args.node)} nodes", file=sys.stderr, flush=True)
 
 

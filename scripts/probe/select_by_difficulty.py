@@ -12,8 +12,9 @@ from lightning_smith.config.settings_file import read_settings, settings_parser
 from lightning_smith.config.stages import SelectStage
 from lightning_smith.contracts.outcome import RolloutRecord
 from lightning_smith.core.errors import run_script
-from lightning_smith.core.files import read_jsonl, write_atomic
+from lightning_smith.core.files import read_jsonl
 from lightning_smith.core.provenance import write_manifest
+from lightning_smith.core.tables import write_table
 from lightning_smith.probe.select import Difficulty, judge_all, refuse_lost, select
 
 COLUMNS = ("instance_id", "difficulty", "solved", "valid", "rollouts", "chosen")
@@ -43,9 +44,9 @@ def main(argv: list[str] | None = None) -> None:
         validation_pool=[Difficulty(name) for name in wanted.validation_pool],
         seed=wanted.seed,
     )
-    rows = [COLUMNS, *([str(row[name]) for name in COLUMNS] for row in selection.rows())]
+    rows = ([row[name] for name in COLUMNS] for row in selection.rows())
     write_manifest(args.summary, selection.summary())
-    write_atomic(args.out, "".join("\t".join(row) + "\n" for row in rows))
+    write_table(args.out, COLUMNS, rows)
     for side, counts in (
         ("train", selection.summary()["train"]),
         ("validate", selection.summary()["validation"]),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from lightning_smith.core.errors import UserError
-from lightning_smith.core.files import write_atomic
+from lightning_smith.core.tables import read_table, write_table
 from lightning_smith.release.columns import iter_batches_unordered
 
 HEADER = ("instance_id", "decision", "reason")
@@ -85,35 +85,25 @@ def decisions_on(decisions: Decisions, previous: Decisions) -> Decisions:
 
 def write_decisions(path: Path, decisions: Decisions) -> None:
     """Write the file; the same decisions give the same bytes, in whatever order they were made."""
-    lines = ["\t".join(HEADER)]
+    rows = []
     for instance_id, reason in sorted(decisions.reasons.items()):
         if not _ID.fullmatch(instance_id) or len(instance_id.encode()) > MAX_ID_BYTES:
             raise UserError(
                 f"instance id {instance_id!r} can name no file and no branch: begin it with a letter or digit, without "
                 f"blanks, control characters and slashes, and with at most {MAX_ID_BYTES} bytes"
             )
-        lines.append(f"{instance_id}\t{KEPT if reason is None else DROPPED}\t{reason or ''}")
-    write_atomic(path, "\n".join(lines) + "\n")
+        rows.append((instance_id, KEPT if reason is None else DROPPED, reason or ""))
+    write_table(path, HEADER, rows)
 
 
 def read_decisions(path: Path) -> Decisions:
-    """Read such a file; the filter's name is the file's. A damaged line is a UserError with its number."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").split("\n")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist: run the filter that makes it first") from None
-    if lines[0] != "\t".join(HEADER) or lines[-1] != "":
-        raise UserError(f"{path} is not a whole table of decisions: delete it and run the filter again")
+    """Read such a file; the filter's name is the file's. Raise UserError, with the line, if it is damaged."""
     reasons: dict[str, str | None] = {}
-    for number, line in enumerate(lines[1:-1], start=2):
-        fields = line.split("\t")
-        if (
-            len(fields) != len(HEADER)
-            or fields[1] not in (KEPT, DROPPED)
-            or (fields[1] == KEPT) != (not fields[2])
-        ):
+    rows = read_table(path, HEADER, remedy="delete the file and run the filter again")
+    for number, (instance_id, decision, reason) in rows:
+        if decision not in (KEPT, DROPPED) or (decision == KEPT) != (not reason):
             raise UserError(f"{path} line {number} is damaged: delete the file and run the filter again")
-        reasons[fields[0]] = fields[2] or None
-    if len(reasons) != len(lines) - 2:
+        reasons[instance_id] = reason or None
+    if len(reasons) != len(rows):
         raise UserError(f"{path} names an instance twice: delete it and run the filter again")
     return Decisions(path.stem, reasons)

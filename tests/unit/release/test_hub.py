@@ -421,8 +421,8 @@ def test_the_committed_table_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("file\tbytes\n", "line 1 is not the header"),
-        ("# x\n" + "\t".join(HEADER) + "\na\tb\tmany\tc\n", "line 3 does not have 4 columns"),
+        ("file\tbytes\n", "is not a whole table with the columns source, file, bytes, sha256"),
+        ("# x\n" + "\t".join(HEADER) + "\na\tb\tmany\tc\n", "line 3 has no size"),
         ("\t".join(HEADER) + "\na\tb\t1\tc\na\tb\t2\tc\n", "line 3 says something else of b of a"),
     ],
 )
