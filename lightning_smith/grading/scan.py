@@ -19,7 +19,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
 
@@ -92,6 +92,9 @@ class _Use:
     sharp: bool
     """Whether it forges by itself, so that other uses in the file excuse nothing."""
 
+
+_WORD = re.compile(r"\w+")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
 
 _Found = tuple[str, str, bool]
 """Kind, name and sharpness of a use."""
@@ -179,7 +182,10 @@ def _scan_file(part: FileDiff, before: Source, accepted: Source, own: Collection
     found = [use for use in _uses(tree, own, added) if not added.isdisjoint(use.lines)]
     if not found:
         return
-    known = [use for source in (old, accepted(path)) if source for use in _known(source, own)]
+    sources = [
+        source for source in (old, accepted(path)) if source and any(_may_hold(source, use) for use in found)
+    ]
+    known = [use for number, source in enumerate(sources) for use in _known(source, own, sources[:number])]
     statements = {(use.kind, use.name, use.statement) for use in known}
     names = {(use.kind, use.name) for use in known}
     for use in found:
@@ -200,9 +206,19 @@ def _odd_part(header: bytes) -> str | None:
     return None
 
 
-def _known(source: bytes, own: Collection[str]) -> list[_Use]:
+def _may_hold(source: bytes, use: _Use) -> bool:
+    """Whether a file has every word of a use's name, without which it can hold no such use: reading it takes long."""
+    return all(word.encode() in source for word in _WORD.findall(use.name))
+
+
+def _known(source: bytes, own: Collection[str], others: Sequence[bytes]) -> list[_Use]:
+    """Return the uses of a file in statements that are not, line by line, in the `others`."""
     tree = _parse(source)
-    return list(_uses(tree, own)) if tree is not None else []
+    if tree is None:
+        return []
+    elsewhere = {line for other in others for line in _LINE_END.split(other)}
+    lines = {number for number, line in enumerate(_LINE_END.split(source), start=1) if line not in elsewhere}
+    return list(_uses(tree, own, lines if others else None))
 
 
 def _scan_text(path: str, content: bytes, added: Collection[int]) -> Iterator[Hit]:

@@ -222,8 +222,8 @@ def _named_contexts(tree: ast.Module) -> dict[str, frozenset[str]]:
 
 def _compared(node: ast.stmt) -> tuple[tuple[ast.expr, ...], Site] | None:
     """Return what a statement asserts to be equal to a literal, or to be in something, or else both sides of an
-    equality; and
-    what is expected of it."""
+    equality; and what is expected of it.
+    """
     if (
         isinstance(node, ast.Assert)
         and isinstance(node.test, ast.Compare)

@@ -73,9 +73,9 @@ class Revisions:
             raise UserError(f"image {self.image_name} has no branch or commit {revision}") from None
 
     def start(self, instance_id: str) -> str:
-        """Return the revision that an attempt starts from: the task's branch, or, where an image is of one instance
-        of the
-        evaluation set alone, what is checked out there."""
+        """Return the revision that an attempt starts from: the task's branch, or, where an image is of one instance of
+        the evaluation set alone, what is checked out there.
+        """
         return MAIN if is_evaluation(self.image_name) else instance_id
 
     def base(self, branch: str) -> str:
@@ -96,7 +96,7 @@ class Revisions:
     def file_at(self, revision: str, path: str) -> bytes:
         """Content of one file of a commit. Raise UserError if the commit or the file does not exist."""
         try:
-            return self._git("cat-file", "blob", f"{self.commit(revision)}:{path}")
+            return self._git("cat-file", "blob", f"{revision}^{{commit}}:{path}")
         except GitError:
             raise UserError(f"image {self.image_name} has no file {path} at {revision}") from None
 
