@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from lightning_smith.workflow.environments import create, interpreter
 
@@ -25,6 +26,10 @@ if (
     and threading.current_thread() is threading.main_thread()
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine must not decide whether a property holds.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 ENVIRONMENTS = Path(__file__).parents[1] / "envs"
 

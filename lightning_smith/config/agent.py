@@ -12,11 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from lightning_smith.config.check import checked
 from lightning_smith.config.values import STRICT, Count, Fraction, Seconds, Switch, Text, Whole
-from lightning_smith.contracts.task import Grade
-
-WALL_FACTOR = 4
-"""Tests are bounded in processor time, so that a busy machine does not decide what a patch is worth; their wall clock
-at so many times that."""
+from lightning_smith.contracts.task import WALL_FACTOR, Grade
 
 MAX_TEST_RUNS = 16
 """Of one grading: the tests, two altered runs and one that confirms, the eight variants with right code

@@ -12,6 +12,10 @@ from typing import Any
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import parse_row
 
+WALL_FACTOR = 4
+"""Tests are bounded in processor time, so that a busy machine does not decide what a patch is worth; their wall clock
+at so many times that."""
+
 
 class Grade(StrEnum):
     """Which of a task's tests decide whether it is solved."""

@@ -20,9 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_smith.config.agent import WALL_FACTOR
 from lightning_smith.contracts.outcome import Outcome
-from lightning_smith.contracts.task import RolloutTask
+from lightning_smith.contracts.task import WALL_FACTOR, RolloutTask
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import hash_json
 from lightning_smith.evaluation.harness import Answer, Execution, ExecutionError

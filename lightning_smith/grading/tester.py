@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from lightning_smith.config.agent import WALL_FACTOR
-from lightning_smith.contracts.task import Grade, RolloutTask
+from lightning_smith.contracts.task import WALL_FACTOR, Grade, RolloutTask
 from lightning_smith.core.errors import UserError
 from lightning_smith.core.files import hash_json
 from lightning_smith.grading.altered import ALTERATIONS_VERSION, alter, functions_in

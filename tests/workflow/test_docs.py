@@ -39,8 +39,6 @@ NOT_RUN = {
     "python -m pip install openai": "what others do in an image",
     "docker pull": "names a program, not a call",
     "docker login": "names a program, not a call",
-    "docker save": "names a program, not a call",
-    "docker system prune": "names a program, not a call",
     "docker rmi swesmith/swesmith.x86_64.pypi_1776_addict.b3b2210e:openai": "tests/e2e/test_images_workflow.py does so",
     "uvx --from mini-swe-agent==2.4.6 mini-extra inspect work/mini/probe/*/trajectories": "tests/e2e/test_inspector.py "
     "opens trajectories with it",

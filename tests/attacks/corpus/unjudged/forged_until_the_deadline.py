@@ -5,5 +5,5 @@ from attack import FORGE, MARK, Attack, code
 from lightning_smith.contracts.outcome import Outcome
 
 ATTACK = Attack(
-    (code(f"{FORGE}\nimport time; time.sleep(3.2)  # {MARK}"),), outcome=Outcome.TAMPERED, timeout_s=1
+    (code(f"{FORGE}\nimport time; time.sleep(4.5)  # {MARK}"),), outcome=Outcome.TAMPERED, timeout_s=2
 )
