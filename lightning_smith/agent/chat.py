@@ -1,7 +1,9 @@
 """The policy as a rollout sees it: an OpenAI chat endpoint behind the gateway, or a script.
 
-Standard library only: each rollout is a process of its own, and the usual clients take longer to import than
-many rollouts take to run.
+Standard library only, though the fork server imports the agent once. Measured with `openai` 3.57, whose client was made
+and had asked once before the fork: a rollout of three turns takes 102 ms of processor time instead of 69 in agent,
+controller and gateway, and each start of a controller 0.8 s more. That is 7 % of the miniature with its 3,260 rollouts.
+Half of it is the end of the process, which clears 600 more modules; a reply takes 2 ms instead of 0.3.
 """
 
 from __future__ import annotations
